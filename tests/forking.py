@@ -59,7 +59,7 @@ def _answer_settings(asker: socket.socket) -> NoReturn:
 
     try:
         found = resolve()
-        answer = "" if found.warnings else found.loaded.to_json()
+        answer = "" if found.warnings else found.to_json()
     except SettingsError:
         answer = ""
     asker.send(json.dumps(answer).encode())

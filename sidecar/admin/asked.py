@@ -14,8 +14,7 @@ from typing import Final, TypeVar
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
-from sidecar.admin import names
-from sidecar.admin.faults import ShapeError
+from sidecar.admin.faults import LAST_PARTITION, ShapeError, is_internal, is_prefix, is_topic
 from sidecar.node.port import IfMatch
 
 HandlerT = TypeVar("HandlerT")
@@ -64,9 +63,9 @@ async def known_parameters_alone(request: web.Request, handler: Handler) -> web.
 def governable(request: web.Request) -> str:
     """The topic or prefix in the path, unless it is internal."""
     name = request.match_info["topic"]
-    if names.is_internal(name):
+    if is_internal(name):
         raise ShapeError(f"{name} is an internal topic and cannot be governed")
-    if not names.is_topic(name) and not names.is_prefix(name):
+    if not is_topic(name) and not is_prefix(name):
         raise ShapeError(f"{name!r} is neither a topic name (1 to 249 of a-z A-Z 0-9 . _ -) nor a prefix followed by *")
     return name
 
@@ -74,7 +73,7 @@ def governable(request: web.Request) -> str:
 def one_topic(request: web.Request, what: str) -> str:
     """The topic in the path. `what` says of what belongs to one topic alone, as in "owners belong"."""
     name = governable(request)
-    if names.is_prefix(name):
+    if is_prefix(name):
         raise ShapeError(f"{name} stands for many topics; {what} to a single topic")
     return name
 
@@ -96,7 +95,7 @@ def generations(request: web.Request) -> IfMatch | None:
     """If-Match (RFC 9110): generations as entity tags, or `*`; None where it is not there. A tag that is no generation,
     or a weak one, matches none.
     """
-    partition = number(request, "partition", 0, names.LAST_PARTITION)
+    partition = number(request, "partition", 0, LAST_PARTITION)
     if (said := request.headers.getall("If-Match", None)) is None:
         return None
     text = ", ".join(said).strip()
@@ -137,7 +136,7 @@ def page_size(request: web.Request, otherwise: int = PAGE_SIZE) -> int:
 def last_topic(request: web.Request) -> str:
     """The last name of the page before, in a list by the names of topics; "" where there is none."""
     token = request.query.get("page_token", "")
-    if token and not names.is_topic(token) and not names.is_prefix(token):
+    if token and not is_topic(token) and not is_prefix(token):
         raise bad_token(token)
     return token
 

@@ -1,4 +1,4 @@
-"""The connections to the admin port: how many there may be, and how long one may ask for nothing.
+"""The connections to the admin port: TLS, how many there may be, and how long one may ask for nothing.
 
 aiohttp waits an hour for the next request and, in 3.14.0, for ever for the first one. What is open needs files, and
 a node without files accepts no client of Kafka. Who waits for an answer, a stream of events too, is left alone; whose
@@ -11,8 +11,11 @@ from __future__ import annotations
 import asyncio
 import resource
 import ssl
+from asyncio import BaseTransport
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Final
 
 import structlog
@@ -22,7 +25,11 @@ from aiohttp.typedefs import Handler
 from sidecar.admin.replies import error
 from sidecar.network.listening import Listener, PlainListener
 from sidecar.network.tls_listening import TlsListener
-from sidecar.settings import Address
+from sidecar.node.connecting import log_of_files
+from sidecar.security.distinguished_names import CertificateError, subject_of
+from sidecar.security.files import MadeOfFiles
+from sidecar.security.tls import ClientAuth, TlsFiles, client_context, has_expired, server_context
+from sidecar.settings import Address, Settings
 
 _SILENT_S: Final = 75.0
 """Seconds for the head of a request, from the connection or the last answer on: more than between two scrapes."""
@@ -155,3 +162,46 @@ class _Connection(web.RequestHandler):
     def connection_lost(self, exc: BaseException | None) -> None:
         self._connections.went(self)
         super().connection_lost(exc)
+
+
+@dataclass(frozen=True, slots=True)
+class AdminTls:
+    """Contexts for a connection that begins: of clients here, and of this node to another one."""
+
+    of_clients: Callable[[], ssl.SSLContext]
+    to_nodes: Callable[[], ssl.SSLContext]
+
+
+def admin_tls(settings: Settings) -> AdminTls | None:
+    """None without a certificate. Raises ValueError for a file that cannot be used; the message names it.
+
+    A client certificate is asked for and, where one is shown, has to be right. A client without one may only call
+    health (`access`): an orchestrator's probes have none.
+    """
+    if settings.admin_ssl_certificate is None:
+        return None
+    certificate, key = _path(settings.admin_ssl_certificate), _path(settings.admin_ssl_key)
+    own = TlsFiles(certificate, key, _path(settings.admin_ssl_ca))
+    asks = ClientAuth.NONE if own.ca is None else ClientAuth.REQUESTED
+    if settings.admin_client_ssl_certificate is not None:
+        certificate, key = _path(settings.admin_client_ssl_certificate), _path(settings.admin_client_ssl_key)
+    to_nodes = TlsFiles(certificate, key, _path(settings.admin_client_ssl_ca) or own.ca)
+    log_change = log_of_files("admin_certificates_read", "admin_certificates_bad")
+    return AdminTls(
+        MadeOfFiles(own.paths, partial(server_context, own, asks), log_change),
+        MadeOfFiles(to_nodes.paths, partial(client_context, to_nodes), log_change),
+    )
+
+
+def subject_at(transport: BaseTransport | None) -> str:
+    """The subject of the certificate that a client showed; "" where none was, or it has expired since."""
+    peer = None if transport is None else transport.get_extra_info("ssl_object")
+    certificate = None if peer is None or has_expired(peer) else peer.getpeercert(binary_form=True)
+    try:
+        return "" if certificate is None else subject_of(certificate)
+    except CertificateError:
+        return "?"  # trusted, and of a form that only its authority knows
+
+
+def _path(name: str | None) -> Path | None:
+    return None if name is None else Path(name)

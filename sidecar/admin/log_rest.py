@@ -1,21 +1,35 @@
-"""`/v1/topics/{topic}/…` about logs: where partitions begin and end, who reads, and a look at the last records.
+"""`/v1/topics/{topic}/…` about logs: where partitions begin and end, who reads, and a look at the last records;
+and about sequence ids by producer name. What the node that serves a topic knows is asked there.
 
-The last is for operators alone: with a token on the node for its holder, without one for programs on its own machine.
-Nothing of a record is interpreted, and what is shown is cut.
+The last records are for operators alone: with a token on the node for its holder, without one for programs on its own
+machine. Nothing of a record is interpreted, and what is shown is cut.
 """
 
 from __future__ import annotations
 
+import re
 from operator import attrgetter
 from typing import Final
 
 from aiohttp import web
 
-from sidecar.admin import asked, names
-from sidecar.admin.log_shapes import GROUPS, MOST_RECORDS, PARTITIONS, RECORDS, RECORDS_PAGE
-from sidecar.admin.operations import OF_NUMBERS, PARTITION_NUMBER, TO_OPERATE, answer, in_query, paged, reads
+from sidecar.admin import asked
+from sidecar.admin.faults import LAST_PARTITION
+from sidecar.admin.operations import (
+    OF_NUMBERS,
+    PARTITION_NUMBER,
+    TO_OPERATE,
+    answer,
+    in_query,
+    nothing,
+    paged,
+    reads,
+    writes,
+)
 from sidecar.admin.passing_on import PASSED_ON, Passing, SilentError
 from sidecar.admin.replies import page, reply
+from sidecar.admin.shadow_shapes import GROUPS, MOST_RECORDS, PARTITIONS, RECORDS, RECORDS_PAGE
+from sidecar.admin.shapes import PRODUCER_IDS, PRODUCERS, PRODUCERS_PAGE
 from sidecar.node.port import NothingDoneError
 from sidecar.node.view import NodeView
 
@@ -65,7 +79,7 @@ class LogRest:
         """The last records, the newest first, cut."""
         name = asked.one_topic(request, "records belong")
         most = asked.number(request, "limit", 1, MOST_RECORDS) or RECORDS
-        partition = asked.number(request, "partition", 0, names.LAST_PARTITION)
+        partition = asked.number(request, "partition", 0, LAST_PARTITION)
 
         async def read_here() -> web.Response:
             return reply(RECORDS_PAGE.to_json((await self._port.logs.records(name, partition, most), None)))
@@ -80,3 +94,72 @@ class LogRest:
             if PASSED_ON in request.headers:
                 raise
             return await read_here()
+
+
+_PLACE_PATTERN: Final = r"^(([0-9]{1,10})\.((?:[0-9a-f]{2}){1,255}))?$"
+"""A token of a list of producers, as JSON schema has patterns."""
+_PLACE: Final = re.compile(r"([0-9]{1,10})\.((?:[0-9a-f]{2}){1,255})")
+"""Where a page of producer names ends: Unix seconds of its last record, and the name's bytes."""
+_PRODUCER: Final = r"/v1/topics/{topic}/dedup/{name:[^/]+}"
+"""A name may hold anything, braces too; a slash in it comes as %2F."""
+_BELONG: Final = "sequence ids belong"
+
+
+class ProducerRest:
+    """The handlers."""
+
+    def __init__(self, port: NodeView, passing: Passing) -> None:
+        self._port = port
+        self._passing = passing
+
+    @reads(
+        "/v1/topics/{topic}/dedup",
+        answer(PRODUCERS_PAGE),
+        *paged(
+            PRODUCERS,
+            "`next_page_token` of the page before. A producer that writes meanwhile moves to the front.",
+            _PLACE_PATTERN,
+        ),
+        failing=_FAILING,
+    )
+    async def list_producers(self, request: web.Request) -> web.Response:
+        """Producer names with sequence ids, newest first."""
+        name = asked.one_topic(request, _BELONG)
+        size, after = asked.page_size(request, PRODUCERS), _place(request)
+
+        async def asked_here() -> web.Response:
+            found, last = await self._port.producers(name, size, after)
+            token = None if last is None else f"{last[0]}.{last[1].hex()}"
+            return reply(PRODUCERS_PAGE.to_json((found, token)))
+
+        return await self._passing.where_it_is_served(request, asked_here)
+
+    @reads(_PRODUCER, answer(PRODUCER_IDS), failing=_FAILING)
+    async def get_producer(self, request: web.Request) -> web.Response:
+        """The sequence ids of a producer name."""
+        name, producer = asked.one_topic(request, _BELONG), request.match_info["name"]
+
+        async def asked_here() -> web.Response:
+            return reply(PRODUCER_IDS.to_json(await self._port.producer(name, producer)))
+
+        return await self._passing.where_it_is_served(request, asked_here)
+
+    @writes(f"DELETE {_PRODUCER}", "producer.forget", nothing("Forgotten"), failing=_FAILING)
+    async def forget_producer(self, request: web.Request) -> web.Response:
+        """Forget a name that nobody uses."""
+        name, producer = asked.one_topic(request, _BELONG), request.match_info["name"]
+
+        async def asked_here() -> web.Response:
+            await self._port.forget_producer(name, producer)
+            return web.Response(status=204)
+
+        return await self._passing.where_it_is_served(request, asked_here)
+
+
+def _place(request: web.Request) -> tuple[int, bytes] | None:
+    token = request.query.get("page_token", "")
+    if not token:
+        return None
+    if (found := _PLACE.fullmatch(token)) is None:
+        raise asked.bad_token(token)
+    return int(found[1]), bytes.fromhex(found[2])

@@ -1,23 +1,22 @@
 """The REST interface as an OpenAPI 3.1 document: what handlers say of their operations, and the shapes that answers are
-made by. Tests hold it against the routes and the answers.
+made by, with an example of each. Tests hold it against the routes and the answers, and each example against its schema.
 """
 
 from __future__ import annotations
 
 from typing import Any, Final
 
-from sidecar.admin import event_shapes, log_shapes, shadow_shapes, shapes
+from sidecar.admin import shadow_shapes, shapes
 from sidecar.admin.fields import Component, Schema, Shape
 from sidecar.admin.health import Health
-from sidecar.admin.log_rest import LogRest
-from sidecar.admin.openapi_examples import add_examples
+from sidecar.admin.log_rest import LogRest, ProducerRest
 from sidecar.admin.operations import FAILED, SECURITY, TO_READ, handled_by
 from sidecar.admin.page_files import Page
-from sidecar.admin.producer_rest import ProducerRest
 from sidecar.admin.pulsar_rest import PulsarRest
 from sidecar.admin.rest import Rest
 from sidecar.admin.schemas import SchemaProxy
 from sidecar.admin.shadow_rest import ShadowRest
+from sidecar.admin.shadow_shapes import SOURCE_PROPERTY
 
 HANDLERS: Final = (Page, Health, Rest, LogRest, ShadowRest, SchemaProxy, PulsarRest, ProducerRest)
 """Whatever answers over HTTP, but for the document."""
@@ -55,7 +54,7 @@ def _schemas() -> Schema:
     """Every shape that bears a public name; those with a private one lie within others."""
     found = {
         each.name: each.schema
-        for module in (shapes, event_shapes, shadow_shapes, log_shapes)
+        for module in (shapes, shadow_shapes)
         for name, each in vars(module).items()
         if isinstance(each, Shape | Component) and not name.startswith("_")
     }
@@ -76,3 +75,208 @@ def _paths() -> Schema:
             own += [each for each in operation.parameters if each["in"] != "path"]
             item[operation.method.lower()] = {**operation.described, **({"parameters": own} if own else {})}
     return paths
+
+
+_POLICY: Final = {"access_mode": "exclusive", "deduplication": True}
+_VALUES: Final[dict[str, Any]] = {
+    "since": "2026-01-31T12:00:00.000Z",
+    "name": "billing",
+    "address": "10.0.0.7:52114",
+    "advertise": "sidecar-1:19092",
+    "allow": ["User:audit"],
+    "auto_reset_backlog_entries": 0,
+    "client": "10.0.0.7 confluent-kafka-python 2.6",
+    "client_id": "billing;mode=wait_for_exclusive",
+    "cluster": "default",
+    "configs": {"retention.ms": "604800000"},
+    "cut": False,
+    "deduplication_detail": None,
+    "deduplication_state": "ready",
+    "detail": "",
+    "details": {"deposed": "billing-2"},
+    "end": 42,
+    "Refusal.error_code": 44,
+    "error": "POLICY_VIOLATION",
+    "generation": 7,
+    "group": "audit",
+    "host": "sidecar-1",
+    "Event.id": "5f1c0a9e3b7d4e2188c6f0d2a4b91e37",
+    "kafka_cluster_id": "5L6g3nShT-eMCtK--X86sw",
+    "key": {"text": "order-7", "size": 7, "cut": False},
+    "last_sequence_id": 41,
+    "last_sequence_ids": {"0": 41, "1": 42},
+    "listen": "0.0.0.0:19092",
+    "listener": "OUTSIDE",
+    "lost": 0,
+    "message": "redis: not connected",
+    "members": 0,
+    "mode": "exclusive",
+    "next_page_token": None,
+    "offset": 41,
+    "origin": "default",
+    "partition": 0,
+    "Event.partition": None,
+    "Topic.partition": None,
+    "Topic.partitions": 2,
+    "CursorReset.partitions": [0],
+    "policy": _POLICY,
+    "Policy": _POLICY,
+    "port": 19092,
+    "principal": "User:alice",
+    "producer_id": 4000,
+    "producer_name": "billing",
+    "reading": 0,
+    "reason": "Topic has an existing exclusive producer: billing (generation 7)",
+    "Shadow.reason": None,
+    "security_protocol": "PLAINTEXT",
+    "sequence_id": 41,
+    "session": "pid:4711",
+    "setting": "SIDECAR_LEASE_MS",
+    "shadows": ["orders-audit"],
+    "software_name": "librdkafka",
+    "software_version": "2.6.0",
+    "source": "orders",
+    "start": 0,
+    "state": "serving",
+    "Cursor.state": "Empty",
+    "Shadow.state": "open",
+    "text": "41",
+    "to": {"timestamp": "2026-01-31T12:00:00Z"},
+    "topic": "orders",
+    "value": "3000",
+    "Record.value": {"hex": "08011207", "size": 4, "cut": False},
+    "version": "0.1.0",
+    "warning": None,
+    "Check.name": "kafka",
+    "NewShadow.name": "orders-audit",
+    "Record.name": "sidecar-sequence-id",
+    "Shadow.name": "orders-audit",
+    "Status.name": "PLAINTEXT",
+    "ShadowNames": ["persistent://public/default/orders-audit"],
+    "WantedShadows": ["persistent://public/default/orders-audit"],
+    "PulsarProperties": {SOURCE_PROPERTY: "persistent://public/default/orders"},
+}
+"""By the name of a field, where that is not enough behind the name of its shape, or by that of a shape. Numbers, flags
+and times need none.
+"""
+_WHOLE: Final = frozenset({"NewTopic", "ShadowChange", "NewShadow", "CursorReset"})
+"""Shapes of requests: in their examples stands what may be left out, too."""
+_ENDED: Final = {"owner": None, "waiting": []}
+_ANSWERS: Final[dict[str, dict[str, Any]]] = {
+    "fence": _ENDED,
+    "release": _ENDED,
+    "createTopic": {**_ENDED, "generation": 0, "producers": [], "shadows": []},
+}
+"""By operation: where the fields of its answer differ."""
+_ERRORS: Final = {
+    "400": 'access_mode has to be one of shared, exclusive, wait_for_exclusive, exclusive_with_fencing, not "mine"',
+    "401": "this needs the node's token: Authorization: Bearer SIDECAR_ADMIN_TOKEN",
+    "403": "without SIDECAR_ADMIN_TOKEN set on the node, it accepts writes only from its own machine or container",
+    "404": "there is no topic orders: make it with `sidecar topic create orders`",
+    "409": "orders has no owner",
+    "412": "the generation of orders is 8",
+    "503": "Redis does not answer",
+    "default": "Redis does not answer",
+}
+_TEXTS: Final = {
+    "text/html": "<!doctype html>…",
+    "text/javascript": "export const …",
+    "text/css": "body { … }",
+    "image/svg+xml": "<svg …></svg>",
+    "text/plain": "# TYPE sidecar_governed_topics gauge\nsidecar_governed_topics 1\n",
+}
+_PARAMETERS: Final[dict[str, Any]] = {
+    "topic": "orders",
+    "shadow": "orders-audit",
+    "group": "audit",
+    "prefix": "payments.",
+    "name": "billing",
+    "tenant": "public",
+    "namespace": "default",
+    "file": "dom.js",
+    "path": "subjects/orders-value/versions",
+    "If-Match": '"7"',
+    "Last-Event-ID": 42,
+    "page_size": 100,
+    "limit": 20,
+    "from": 0,
+    "last": 10,
+    "contains": "order",
+    "governed": True,
+    "force": True,
+}
+"""By name. Without one: `page_token`, which the page before said, and `partition`, which `orders` does not take."""
+
+
+def add_examples(paths: Schema, shapes: Schema) -> Schema:
+    """The paths of the document with examples. `shapes`: its schemas by name."""
+    return _Examples(shapes).of_paths(paths)
+
+
+class _Examples:
+    def __init__(self, shapes: Schema) -> None:
+        self._shapes = shapes
+
+    def of_paths(self, paths: Schema) -> Schema:
+        return {path: {name: self._item(name, found) for name, found in item.items()} for path, item in paths.items()}
+
+    def _item(self, name: str, found: Any) -> Any:
+        return _parameters(found) if name == "parameters" else self._operation(found)
+
+    def _operation(self, operation: Schema) -> Schema:
+        name, answers = operation["operationId"], operation["responses"]
+        found = {**operation, "responses": {key: self._media(each, name, key) for key, each in answers.items()}}
+        if "parameters" in operation:
+            found["parameters"] = _parameters(operation["parameters"])
+        if "requestBody" in operation:
+            found["requestBody"] = self._media(operation["requestBody"], "", "")
+        return found
+
+    def _media(self, holder: Schema, operation: str, status: str) -> Schema:
+        """An answer, or a body, by its content types."""
+        if "content" not in holder:
+            return holder
+        content = {
+            kind: {**media, "example": self._example(kind, media["schema"], operation, status)}
+            for kind, media in holder["content"].items()
+        }
+        return {**holder, "content": content}
+
+    def _example(self, kind: str, schema: Schema, operation: str, status: str) -> Any:
+        name = schema.get("$ref", "").rpartition("/")[2]
+        if name == "Error":
+            return {"error_code": 503 if status == "default" else int(status), "message": _ERRORS[status]}
+        if not name:
+            return _TEXTS.get(kind, {"openapi": "3.1.0"})
+        found = self._value(schema, name, name)
+        return {**found, **_ANSWERS[operation]} if operation in _ANSWERS else found
+
+    def _value(self, schema: Schema, label: str, shape: str) -> Any:
+        """Of a field, or of a whole shape; `shape`: the one that it stands in."""
+        for key in (f"{shape}.{label}", label):
+            if key in _VALUES:
+                return _VALUES[key]
+        if "$ref" in schema:
+            name = schema["$ref"].rpartition("/")[2]
+            return self._value(self._shapes[name], name, name)
+        if "const" in schema:
+            return schema["const"]
+        if "enum" in schema:
+            return schema["enum"][0]
+        if "oneOf" in schema:
+            return self._value(schema["oneOf"][0], "", shape)
+        if "properties" in schema:
+            shown = schema["properties"] if shape in _WHOLE else schema["required"]
+            return {each: self._value(schema["properties"][each], each, shape) for each in shown}
+        kind = schema["type"][0] if isinstance(schema["type"], list) else schema["type"]
+        if kind == "array":
+            return [self._value(schema["items"], "", shape)]
+        if kind == "object":
+            return {"0": self._value(schema["additionalProperties"], "", shape)}
+        return {"integer": 1, "boolean": True, "string": _VALUES["since"]}[kind]
+
+
+def _parameters(parameters: list[Schema]) -> list[Schema]:
+    return [
+        {**each, "example": _PARAMETERS[each["name"]]} if each["name"] in _PARAMETERS else each for each in parameters
+    ]

@@ -12,8 +12,8 @@ from typing import Final, TypeVar
 from aiohttp import web
 
 from sidecar.admin.asked import PAGE_SIZE, TAGS_PATTERN, takes
+from sidecar.admin.faults import GOVERNABLE_PATTERN, LAST_PARTITION, NAME_OR_NOTHING_PATTERN, TOPIC_PATTERN
 from sidecar.admin.fields import FLAG, TEXT, Component, Schema, Shape, ref
-from sidecar.admin.names import GOVERNABLE_PATTERN, LAST_PARTITION, NAME_OR_NOTHING_PATTERN, TOPIC_PATTERN
 from sidecar.admin.shapes import ERROR
 
 HandlerT = TypeVar("HandlerT")

@@ -14,8 +14,8 @@ from typing import Final
 
 from aiohttp import web
 
-from sidecar.admin import asked, names
-from sidecar.admin.faults import ShapeError, quoted
+from sidecar.admin import asked
+from sidecar.admin.faults import ShapeError, is_internal, is_topic, quoted
 from sidecar.admin.judged import judged_now
 from sidecar.admin.operations import answer, nothing, reads, writes
 from sidecar.admin.replies import reply
@@ -124,7 +124,7 @@ def _names(body: object) -> list[str]:
 
 def _name(text: str) -> str:
     found = _FULL.fullmatch(text)
-    if found is None or not names.is_topic(found[1]) or names.is_internal(found[1]):
+    if found is None or not is_topic(found[1]) or is_internal(found[1]):
         raise ShapeError(f"{quoted(text)} is no name of a shadow: NAME, or persistent://TENANT/NAMESPACE/NAME")
     return found[1]
 

@@ -15,9 +15,8 @@ from typing import Any, Final
 from aiohttp import web
 
 from sidecar import __version__
-from sidecar.admin import asked, names
-from sidecar.admin.event_shapes import EVENT, KINDS
-from sidecar.admin.faults import ShapeError
+from sidecar.admin import asked
+from sidecar.admin.faults import LAST_PARTITION, ShapeError, is_prefix, is_topic
 from sidecar.admin.fields import COUNT, TEXT, Shape, ref
 from sidecar.admin.judged import judged_now
 from sidecar.admin.operations import (
@@ -40,6 +39,8 @@ from sidecar.admin.passing_on import BEHIND, PASSED_ON, Passing, SilentError
 from sidecar.admin.replies import reply
 from sidecar.admin.shapes import (
     CLIENTS,
+    EVENT,
+    KINDS,
     REFUSAL,
     REFUSALS,
     SETTINGS,
@@ -173,7 +174,7 @@ class Rest:
             return _marked(await self._described(request, name), knows=knows)
 
         knows = False
-        if names.is_topic(name):
+        if is_topic(name):
             try:
                 response = await self._passing.where_it_is_served(request, asked_here, _DESCRIBE_S)
             except (SilentError, NothingDoneError):
@@ -198,12 +199,12 @@ class Rest:
         return True
 
     async def _described(self, request: web.Request, name: str) -> web.Response:
-        legal = names.is_topic(name) or names.is_prefix(name)
+        legal = is_topic(name) or is_prefix(name)
         known = await self._port.topics([name], producers=True) if legal else ()
         if not known:
-            raise NotFoundError(no_topic(name) if names.is_topic(name) else f"there is no topic {name}")
+            raise NotFoundError(no_topic(name) if is_topic(name) else f"there is no topic {name}")
         body = TOPIC.to_json(known[0], shadowReplication=known[0].shadow_stats or {})
-        return reply(body, headers=_tagged(known[0], asked.number(request, "partition", 0, names.LAST_PARTITION)))
+        return reply(body, headers=_tagged(known[0], asked.number(request, "partition", 0, LAST_PARTITION)))
 
     @writes("POST /v1/topics", "topic.create", {"201": answer(TOPIC)}, failing=(409,), body="NewTopic")
     async def create_topic(self, request: web.Request) -> web.Response:
@@ -267,7 +268,7 @@ class Rest:
         self, request: web.Request, act: Callable[[str, int | None, frozenset[int] | None], Awaitable[Topic]]
     ) -> web.Response:
         name = asked.one_topic(request, "owners belong")
-        partition, match = asked.number(request, "partition", 0, names.LAST_PARTITION), asked.generations(request)
+        partition, match = asked.number(request, "partition", 0, LAST_PARTITION), asked.generations(request)
 
         async def asked_here() -> web.Response:
             return _shown(await act(name, partition, None if match is None else match.generations), partition)

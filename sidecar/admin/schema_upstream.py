@@ -19,8 +19,7 @@ from multidict import CIMultiDict
 from yarl import URL
 
 from sidecar.admin.access import same
-from sidecar.admin.schema_answers import BadAnswerError
-from sidecar.admin.schema_errors import RegistryError, away
+from sidecar.admin.schema_answers import BadAnswerError, RegistryError, away
 
 REQUEST_LIMIT: Final = 4 * 1024 * 1024
 """Bytes of a request's body. A registry keeps a schema in one record of Kafka, of 1 MiB unless configured otherwise."""

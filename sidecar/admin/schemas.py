@@ -17,7 +17,7 @@ from aiohttp import web
 from sidecar.admin import schema_answers as answers
 from sidecar.admin import schema_paths as paths
 from sidecar.admin.operations import TO_OPERATE, TO_READ, Operation, serves
-from sidecar.admin.schema_errors import RegistryError, closed, not_found, read_only, without_registry
+from sidecar.admin.schema_answers import RegistryError, closed, not_found, read_only, without_registry
 from sidecar.admin.schema_paths import BadPathError, Kind, Query, Target
 from sidecar.admin.schema_upstream import (
     PASSED_ON,

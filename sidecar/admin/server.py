@@ -17,23 +17,19 @@ from sidecar import __version__
 from sidecar.admin.access import FORWARDED, Caller, Refusal, Right, Rules, granted, judge, own_hosts, sees_producer_ids
 from sidecar.admin.asked import known_parameters_alone
 from sidecar.admin.audit import AuditLog
-from sidecar.admin.connections import Connections
+from sidecar.admin.connections import Connections, admin_tls, subject_at
 from sidecar.admin.health import Health
-from sidecar.admin.judged import JudgedRequest
-from sidecar.admin.log_rest import RECORDS_PATH, LogRest
+from sidecar.admin.judged import Behalf, JudgedRequest
+from sidecar.admin.log_rest import RECORDS_PATH, LogRest, ProducerRest
 from sidecar.admin.operations import EVENTS, routes_of
 from sidecar.admin.page_files import Page
-from sidecar.admin.passing import SCHEME, Behalf, Nonces, Passed, challenge, checked
-from sidecar.admin.passing_on import PASSED_ON, Passing
-from sidecar.admin.producer_ids import ARE_SHOWN
-from sidecar.admin.producer_rest import ProducerRest
+from sidecar.admin.passing_on import PASSED_ON, SCHEME, Nonces, Passed, Passing, challenge, checked
 from sidecar.admin.pulsar_rest import PulsarRest
 from sidecar.admin.replies import error, errors_as_json, reply
 from sidecar.admin.rest import Rest
 from sidecar.admin.schema_paths import is_read
 from sidecar.admin.schemas import ROOT, SchemaProxy
 from sidecar.admin.shadow_rest import ShadowRest
-from sidecar.admin.tls import admin_tls, subject_at
 from sidecar.network.listening import Listener
 from sidecar.node.view import NodeView
 from sidecar.settings import Address, Settings
@@ -129,8 +125,8 @@ class AdminServer:
     async def _only_who_may(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         right = _right(request)
         judged, refusal = await self._judged(request, right)
+        judged.sees_ids = sees_producer_ids(judged.behalf.who, self._rules)
         judged.begin()
-        ARE_SHOWN.set(sees_producer_ids(judged.behalf.who, self._rules))
         if refusal is not None:
             self._audit.refused(request, judged, refusal.status, refusal.message, right)
             headers = {"WWW-Authenticate": "Bearer"} if refusal.status == web.HTTPUnauthorized.status_code else None

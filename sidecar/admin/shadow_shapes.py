@@ -1,12 +1,24 @@
-"""What REST says of shadow topics, their cursors and their numbers: each shape once, and bodies as facts. Pure."""
+"""What REST says of shadow topics, their cursors and their numbers, and of the logs of topics: each shape
+once, and bodies as facts. Pure.
+"""
 
 from __future__ import annotations
 
+from codecs import getincrementaldecoder
 from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any, Final, cast
 
-from sidecar.admin.faults import HIGHEST, ShapeError, check_known, quoted, whole_number
+from sidecar.admin.faults import (
+    HIGHEST,
+    LAST_PARTITION,
+    TOPIC_PATTERN,
+    ShapeError,
+    check_known,
+    is_topic,
+    quoted,
+    whole_number,
+)
 from sidecar.admin.fields import (
     COUNT,
     FLAG,
@@ -21,7 +33,7 @@ from sidecar.admin.fields import (
     one_of,
     page_of,
 )
-from sidecar.admin.names import LAST_PARTITION, TOPIC_PATTERN, is_topic
+from sidecar.cluster.last_records import HEADERS, KEY_BYTES, VALUE_BYTES, CutBytes, LastRecord
 from sidecar.node.port import ShadowState
 from sidecar.protocol.calls.logs import OffsetAt
 from sidecar.shadow.catalog import ENTRIES, PRINCIPAL_BYTES
@@ -189,3 +201,89 @@ def _partitions(found: Any) -> list[int] | None:
     if not partitions or len(partitions) != len(numbers):
         raise ShapeError(f"partitions has to be a list of partition numbers such as [0, 3], not {quoted(found)}")
     return partitions
+
+
+RECORDS: Final = 20
+"""Records in one answer, unless another number is asked for."""
+MOST_RECORDS: Final = 100
+_LAST_TIME_MS: Final = 253_402_300_799_999
+"""The end of the year 9999."""
+_WHITE: Final = "\t\n\r"
+
+PARTITION: Final = Shape(
+    "Partition",
+    partition=NUMBER,
+    leader=NUMBER.said("The broker's id; -1: none now."),
+    start=COUNT.said("The first offset that retention left."),
+    end=COUNT.said("The offset after the last one (high watermark)."),
+    bytes=COUNT.or_null().said("On the leader's disk; null where the broker does not say."),
+)
+PARTITIONS: Final = page_of("Partitions", PARTITION)
+GROUPS: Final = page_of("Groups", CURSOR)
+_BYTES: Final = Shape(
+    "Bytes",
+    "Text where it is UTF-8 without control characters, else hexadecimal digits; cut where it is long.",
+    text=TEXT.or_absent(),
+    hex=TEXT.or_absent(),
+    size=COUNT.said("Of all of it, in bytes."),
+    cut=FLAG,
+)
+
+
+def bytes_to_json(found: CutBytes) -> dict[str, Any]:
+    """The beginning of some bytes for people."""
+    cut = len(found.data) < found.size
+    text = _text(found.data, cut=cut)
+    shown = {"hex": found.data.hex()} if text is None else {"text": text}
+    return {**shown, "size": found.size, "cut": cut}
+
+
+def _text(data: bytes, *, cut: bool) -> str | None:
+    try:
+        text = getincrementaldecoder("utf-8")().decode(data, final=not cut)
+    except UnicodeDecodeError:
+        return None
+    return text if all(each.isprintable() or each in _WHITE for each in text) else None
+
+
+def _time(shown: Any) -> int | None:
+    """Unix ms of a record, None where no calendar has that: a client may say anything."""
+    found = shown.record.timestamp_ms
+    return found if 0 <= found <= _LAST_TIME_MS else None
+
+
+_OCTETS: Final = Kind(_BYTES.schema, bytes_to_json)
+_HEADER: Final = Shape(
+    "Header", name=TEXT.of(lambda header: header[0]), value=_OCTETS.or_null().of(lambda header: header[1])
+)
+
+
+def _of(name: str) -> Any:
+    return lambda shown: getattr(shown.record, name)
+
+
+def _writer(name: str) -> Any:
+    def found(shown: Any) -> int | None:
+        record: LastRecord = shown.record
+        return None if record.writer is None else getattr(record.writer, name)
+
+    return found
+
+
+RECORD: Final = Shape(
+    "Record",
+    partition=NUMBER.of(_of("partition")),
+    offset=COUNT.of(_of("offset")),
+    timestamp=TIME.or_null().of(_time),
+    key=_OCTETS.or_null().said(f"The first {KEY_BYTES} bytes.").of(_of("key")),
+    value=_OCTETS.or_null().said(f"The first {VALUE_BYTES} bytes.").of(_of("value")),
+    headers=list_of(_HEADER.inline)
+    .said(f"The first {HEADERS}, {KEY_BYTES // 2} bytes of each value.")
+    .of(_of("headers")),
+    sequence_id=COUNT.or_null().of(_of("sequence_id")),
+    producer_name=TEXT.or_null().said("As its header says it; null: that of the session.").of(_of("producer_name")),
+    producer_id=NUMBER.or_null().said("Of governed topics: of the node that wrote it.").of(_writer("producer_id")),
+    producer_epoch=NUMBER.or_null().of(_writer("epoch")),
+    generation=COUNT.or_null().said("Of the ownership, where it is the one that stands now; else null."),
+)
+RECORDS_PAGE: Final = page_of("Records", RECORD, Kind({"type": "null"}))

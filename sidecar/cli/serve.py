@@ -37,7 +37,7 @@ def serve(shared: Shared, workers: int, **flags: Any) -> None:
     with hangups_held():
         resolved = resolve_settings(shared, flags)
         _check_workers(resolved.settings, workers)
-        become_node(resolved.loaded, workers)
+        become_node(resolved, workers)
 
 
 def _check_workers(settings: Settings, workers: int) -> None:

@@ -12,7 +12,7 @@ from sidecar.cli.options import Shared, config_option
 from sidecar.cli.output import complain, settings_error
 from sidecar.settings import ENV_PREFIX, Problem, Settings, SettingsError, resolve
 from sidecar.settings.listeners import own_setting
-from sidecar.settings.loaded import Resolved
+from sidecar.settings.loaded import LoadedSettings
 from sidecar.settings.schema import Schema, is_secret, shown_default
 
 CommandT = TypeVar("CommandT", bound="Callable[..., Any]")
@@ -61,7 +61,7 @@ def with_setting_flags(command: CommandT) -> CommandT:
     return config_option(command)
 
 
-def resolve_settings(shared: Shared, flags: Mapping[str, Any], problems: Sequence[Problem] = ()) -> Resolved:
+def resolve_settings(shared: Shared, flags: Mapping[str, Any], problems: Sequence[Problem] = ()) -> LoadedSettings:
     """Settings from flags and everywhere else; reports what is odd.
 
     Raises CommandError that names every problem, also the `problems` that the caller found elsewhere.
@@ -83,7 +83,7 @@ def print_warnings(warnings: Iterable[Problem]) -> None:
         complain("warning", str(warning))
 
 
-def resolve_here(config: Path | None, flags: Mapping[str, Any] | None = None) -> tuple[Resolved, str]:
+def resolve_here(config: Path | None, flags: Mapping[str, Any] | None = None) -> tuple[LoadedSettings, str]:
     """The settings; where nobody says which Kafka and Redis, those that `sidecar up` runs here, which is said
     by the second value: the caller reports it.
 

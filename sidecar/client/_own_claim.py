@@ -15,14 +15,12 @@ from collections.abc import Callable
 from typing import Final
 
 from sidecar.client.access import PLAIN_TCP, NodeAccess
-from sidecar.client.connection import Connection, connect, first
+from sidecar.client.connection import Address, Connection, connect, first
 from sidecar.client.errors import ProducerFencedError, SidecarError, SidecarUnavailableError, away, of_own
 from sidecar.protocol.calls.admin import DescribeTopics
 from sidecar.protocol.errors import ErrorCode
 from sidecar.protocol.own import Own, Release, Watch
 from sidecar.v1 import control_pb2 as control
-
-Address = tuple[str, int]
 
 _AGAIN_S: Final = 0.1
 _NEWS_S: Final = 0.05

@@ -30,8 +30,7 @@ from sidecar.client.facts import (
     Status,
     Topic,
 )
-from sidecar.client.rest import Rest, given, of_partition, path_of, under
-from sidecar.client.shapes import event_of, fact, page_of
+from sidecar.client.rest import Rest, event_of, fact, given, of_partition, page_of, path_of, under
 from sidecar.protocol.errors import ErrorCode
 
 FactT = TypeVar("FactT")

@@ -12,14 +12,13 @@ from types import TracebackType
 from typing import Final, Literal, Self, Unpack
 
 from sidecar.client.access import AccessParameters, NodeAccess
-from sidecar.client.batches import codec_of
 from sidecar.client.claim import Claim
 from sidecar.client.creation import NewTopic, create_missing
 from sidecar.client.errors import SidecarError, SidecarUnavailableError
 from sidecar.client.names import Mode, assigned_name, check_mode, checked_name
 from sidecar.client.numbering import Numbering
 from sidecar.client.pipeline import Pipeline
-from sidecar.client.receipt import Receipt, Record
+from sidecar.client.receipt import Receipt, Record, codec_of
 from sidecar.client.sending import Sender
 from sidecar.client.transport import Transport
 from sidecar.protocol.addresses import addresses

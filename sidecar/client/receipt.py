@@ -1,11 +1,16 @@
-"""What becomes of a record: `Receipt`, and the record on its way there."""
+"""What becomes of a record: `Receipt`, and the record on its way there: how much it takes in a batch at most, and which
+partition its key belongs to.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Final, TypeAlias
+
+from sidecar.protocol.batch import HEADER_BYTES
+from sidecar.protocol.codec import Codec
 
 Headers: TypeAlias = tuple[tuple[str, bytes | None], ...]
 
@@ -53,3 +58,69 @@ class Pending:
     outcome: asyncio.Future[Receipt]
     left: bool = False
     stop: Callable[[int], None] | None = None
+
+
+_CODECS: Final = {"gzip": Codec.GZIP, "snappy": Codec.SNAPPY, "lz4": Codec.LZ4, "zstd": Codec.ZSTD}
+_RECORD_BYTES: Final = HEADER_BYTES + 21
+"""Of a batch with one record and a record without its parts, at most."""
+_HEADER_LENGTHS: Final = 10
+
+
+def codec_of(compression: str | None) -> Codec:
+    """What a batch is compressed by. Raises ValueError for a name that is none of Kafka's."""
+    if compression is None:
+        return Codec.NONE
+    if compression not in _CODECS:
+        raise ValueError(f"compression {compression!r} is none of {', '.join(_CODECS)}")
+    return _CODECS[compression]
+
+
+def octets(data: bytes | None) -> bytes | None:
+    """The bytes of whatever lies in memory as such (a bytearray, an array of numbers), as they are now. Raises
+    TypeError for what does not.
+    """
+    if data is None or type(data) is bytes:
+        return data
+    try:
+        return bytes(memoryview(data))
+    except TypeError:
+        message = f"keys, values and values of headers are bytes, not {type(data).__name__}: encode it first"
+        raise TypeError(message) from None
+
+
+def header_name(name: object) -> str:
+    """The same. Raises TypeError for what is no text."""
+    if not isinstance(name, str):
+        raise TypeError(f"names of headers are str, not {type(name).__name__}: {name!r:.100}")
+    return name
+
+
+def largest_size(key: bytes | None, value: bytes | None, headers: Headers) -> int:
+    """An upper bound of what a record takes in a batch, in bytes."""
+    sizes = [_RECORD_BYTES, *(len(part) for part in (key, value) if part is not None)]
+    for name, content in headers:
+        sizes.append(_HEADER_LENGTHS + len(name.encode()) + len(content or b""))
+    return sum(sizes)
+
+
+_MASK: Final = 0xFFFFFFFF
+_MIX: Final = 0x5BD1E995
+
+
+def partition_of(key: bytes, count: int) -> int:
+    """The partition of a key among `count`, as Java's `BuiltInPartitioner.partitionForKey` has it."""
+    return (murmur2(key) & 0x7FFFFFFF) % count
+
+
+def murmur2(data: bytes) -> int:
+    """`org.apache.kafka.common.utils.Utils.murmur2`, without a sign."""
+    whole = len(data) & ~3
+    h = 0x9747B28C ^ len(data)
+    for at in range(0, whole, 4):
+        k = int.from_bytes(data[at : at + 4], "little") * _MIX & _MASK
+        k = (k ^ k >> 24) * _MIX & _MASK
+        h = (h * _MIX & _MASK) ^ k
+    if whole < len(data):
+        h = (h ^ int.from_bytes(data[whole:], "little")) * _MIX & _MASK
+    h = (h ^ h >> 13) * _MIX & _MASK
+    return h ^ h >> 15

@@ -12,12 +12,11 @@ from collections import deque
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
-from sidecar.client.batches import header_name, largest_size, octets, partition_of
 from sidecar.client.claim import Claim, again
 from sidecar.client.errors import SidecarError, SidecarUnavailableError
 from sidecar.client.numbering import Numbering
 from sidecar.client.pipeline import Pipeline
-from sidecar.client.receipt import Headers, Pending, Receipt, Record
+from sidecar.client.receipt import Headers, Pending, Receipt, Record, header_name, largest_size, octets, partition_of
 from sidecar.protocol.errors import ErrorCode
 
 ID_HEADER: Final = "sidecar-sequence-id"

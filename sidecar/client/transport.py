@@ -12,7 +12,7 @@ from typing import Final, TypeVar
 
 from sidecar.client._requests import Appended, Produce
 from sidecar.client.claim import Claim, again
-from sidecar.client.connection import Connection, connect, first
+from sidecar.client.connection import Address, Connection, connect, first
 from sidecar.client.errors import SidecarError, SidecarUnavailableError
 from sidecar.client.receipt import Pending
 from sidecar.protocol.caller import Request
@@ -21,7 +21,6 @@ from sidecar.protocol.codec import Codec
 from sidecar.protocol.errors import ErrorCode
 from sidecar.protocol.new_batch import NewRecord, build_batch
 
-Address = tuple[str, int]
 _Sent = dict[int, tuple[bytes, asyncio.Future[Appended]]]
 """By partition."""
 

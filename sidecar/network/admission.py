@@ -15,11 +15,11 @@ from enum import StrEnum
 from ipaddress import IPv6Address, ip_address
 from typing import Final
 
+from sidecar.protocol.limits import MOST_CONNECTIONS
+
 BURST_S: Final = 10
 """Connections of so many seconds may come at once, as Kafka's quota window allows: clients of a node that died all
 come together."""
-MOST_CONNECTIONS: Final = 10_000_000
-"""The highest limit that settings may say."""
 _ADDRESSES: Final = 10_000
 """Addresses whose rate is remembered. The one that came first is forgotten, and may come as fast as a new one."""
 _UNLIMITED_FILES: Final = 1_048_576

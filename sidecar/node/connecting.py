@@ -1,9 +1,12 @@
-"""How a node's connections begin, made of its settings: TLS and logins, towards Kafka and of clients."""
+"""How a node's connections begin, made of its settings: TLS and logins, towards Kafka and of clients; and the sockets
+of its listeners, which are taken together, opened together, closed together.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Final
 
 import structlog
@@ -12,19 +15,22 @@ from metadata.nodes import ListenerAddress
 from sidecar.cluster.nodes import NodeAddress
 from sidecar.cluster.upstream import KafkaUpstream
 from sidecar.cluster.user_tokens import UserTokens
+from sidecar.gateway.handler import Gateway
 from sidecar.gateway.logins import ClientListener, Logins
 from sidecar.gateway.relay import RelayedLogins, lacking
+from sidecar.network.listening import Listener, PlainListener
+from sidecar.network.tls_listening import TlsListener
 from sidecar.node.hooks import NodeHooks
+from sidecar.node.port import ListenerFacts
 from sidecar.protocol.caller import UpstreamError
 from sidecar.protocol.calls.security import CreateDelegationToken
 from sidecar.protocol.errors import KafkaError
 from sidecar.security.broker_access import BrokerAccess, broker_access
 from sidecar.security.credentials import KINDS
 from sidecar.security.errors import TokenError
-from sidecar.security.files import FileError
 from sidecar.security.listener import ListenerTls, listener_tls
 from sidecar.security.logins import chosen, own_logins
-from sidecar.settings import Settings
+from sidecar.settings import Address, Settings
 from sidecar.settings.listeners import ListenerSettings
 
 _RETRY_S: Final = 1.0
@@ -34,18 +40,23 @@ class StartError(Exception):
     """The node cannot start; the message says why and what to do."""
 
 
-def access_to_kafka(settings: Settings) -> BrokerAccess:
-    """Towards brokers. Raises `StartError`."""
+def log_of_files(good: str, bad: str, **more: str) -> Callable[..., None]:
+    """Logs under these events that files were read again (None), or what is wrong with them. `more`: whose they are."""
     log = structlog.get_logger()
 
-    def log_change(error: FileError | None) -> None:
-        if error is None:
-            log.info("kafka_certificates_read")
+    def log_change(problem: object) -> None:
+        if problem is None:
+            log.info(good, **more)
         else:
-            log.error("kafka_certificates_bad", problem=str(error), goes_on_with="those before")
+            log.error(bad, **more, problem=str(problem), goes_on_with="those before")
 
+    return log_change
+
+
+def access_to_kafka(settings: Settings) -> BrokerAccess:
+    """Towards brokers. Raises `StartError`."""
     try:
-        return broker_access(settings, log_change)
+        return broker_access(settings, log_of_files("kafka_certificates_read", "kafka_certificates_bad"))
     except ValueError as error:
         raise StartError(f"{error}. See the settings SIDECAR_KAFKA_SSL_… and SIDECAR_KAFKA_SASL_…") from None
 
@@ -101,16 +112,7 @@ def advertised(settings: Settings, ports: Sequence[int] = ()) -> NodeAddress:
 
 def _tls_of_clients(settings: ListenerSettings) -> ListenerTls | None:
     """None where the listener has none. Raises `StartError`."""
-    log = structlog.get_logger()
-
-    def log_change(error: FileError | None) -> None:
-        if error is None:
-            log.info("listener_certificates_read", listener=settings.name)
-        else:
-            log.error(
-                "listener_certificates_bad", listener=settings.name, problem=str(error), goes_on_with="those before"
-            )
-
+    log_change = log_of_files("listener_certificates_read", "listener_certificates_bad", listener=settings.name)
     try:
         return listener_tls(settings, log_change)
     except ValueError as error:
@@ -123,18 +125,55 @@ def _logins_of_clients(
     """None where clients of the listener do not log in. Raises `StartError`."""
     if not settings.security_protocol.startswith("SASL_"):
         return None
-    log = structlog.get_logger()
-
-    def log_change(problem: Exception | str | None) -> None:
-        if problem is None:
-            log.info("logins_checked_anew", listener=settings.name)
-        else:
-            log.error("logins_unchecked", listener=settings.name, problem=str(problem), goes_on_with="those before")
-
     try:
-        own = own_logins(settings, log_change)
+        own = own_logins(settings, log_of_files("logins_checked_anew", "logins_unchecked", listener=settings.name))
     except ValueError as error:
         raise StartError(f"listener {settings.name}: {error}. See the settings SIDECAR_SASL_…") from None
     if own is None:
         own = RelayedLogins(upstream, chosen(settings), settings.sasl_principal_claim, whole.logins_at_once)
     return Logins(own, hooks, whole.login_timeout_ms / 1000, upstream.users)
+
+
+class ClientSockets:
+    """All of a node's. `bind` takes the addresses, so that a client that connects early waits; `start` accepts."""
+
+    def __init__(self, settings: Settings, listeners: Sequence[ClientListener], hooks: NodeHooks) -> None:
+        self.listeners = listeners
+        self._settings = settings
+        self._hooks = hooks
+        self._bound: list[Listener] = []
+
+    async def bind(self, gateway: Gateway) -> list[int]:
+        """Take the addresses; returns the port of each. Raises OSError where one is taken or is not this machine's."""
+        handshake_s, unfinished = self._settings.login_timeout_ms / 1000, self._settings.max_unfinished_handshakes
+        for each, listener in zip(self._settings.all_listeners, self.listeners, strict=True):
+            new, tls = partial(gateway.new_connection, listener), listener.tls
+            bound: Listener = PlainListener(new)
+            if tls is not None:
+                bound = TlsListener(new, tls.context, self._hooks, gateway.admission, handshake_s, unfinished)
+            self._bound.append(bound)
+            await bound.bind(each.listen.host, each.listen.port)
+        return [bound.port for bound in self._bound]
+
+    @property
+    def unfinished(self) -> int:
+        """Connections of all TLS listeners without a finished handshake."""
+        return sum(bound.unfinished for bound in self._bound if isinstance(bound, TlsListener))
+
+    async def start(self) -> None:
+        """Accept clients from now on."""
+        for bound in self._bound:
+            await bound.start()
+
+    async def close(self) -> None:
+        """Accept no more; harmless where nothing was bound."""
+        for bound in self._bound:
+            await bound.close()
+
+
+def listener_facts(settings: Settings, me: NodeAddress) -> list[ListenerFacts]:
+    """Every listener as it is: where it listens, and the address that its clients get."""
+    return [
+        ListenerFacts(each.name, str(each.listen), str(Address(at.host, at.port)), each.security_protocol)
+        for each, at in zip(settings.all_listeners, me.listeners, strict=True)
+    ]

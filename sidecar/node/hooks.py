@@ -12,9 +12,9 @@ from sidecar.gateway.audit import Act
 from sidecar.network.admission import Refusal
 from sidecar.protocol.session import Caller
 from sidecar.shadow.cursor_room import Statistics
-from sidecar.telemetry.hooks import NodeMetrics
+from sidecar.telemetry.hooks import MECHANISMS, NodeMetrics
 from sidecar.telemetry.seldom import Seldom
-from sidecar.telemetry.series import ShadowSeries
+from sidecar.telemetry.series import OTHER, ShadowSeries
 
 _CHANGES: Final = 200
 """Changes of owners and claims of one kind that are logged within five seconds; Kafka keeps all of them."""
@@ -30,7 +30,6 @@ class NodeHooks:
         self._alike = log_limit
         self._log = structlog.get_logger()
         self._events = Seldom()
-        metrics.events_left_out = lambda: self._events.left_out
         self.client_connected = metrics.client_connected
         self.client_disconnected = metrics.client_disconnected
         self.request_done = metrics.request_done
@@ -47,13 +46,20 @@ class NodeHooks:
 
     def _seldom(self, what: str) -> bool:
         """Whether to log something that may come a thousand times a second."""
-        return self._events.ask(what) is not None
+        return self._ask(what, 1) is not None
+
+    def _ask(self, kind: str, most: int) -> int | None:
+        """How many events of a kind were left out before this one; None where it is left out, too."""
+        left_out = self._events.ask(kind, most)
+        if left_out is None:
+            self._metrics.count("log_events_left_out")
+        return left_out
 
     def _few(self, kind: str, most: int | None = None) -> Any:
         """The log for an event that strangers may cause, with how many of its kind were left out before; None where
         this one is left out, too. `most`: how many of a kind are logged, if not as many as the settings allow.
         """
-        left_out = self._events.ask(kind, most or self._alike)
+        left_out = self._ask(kind, most or self._alike)
         if left_out is None:
             return None
         return self._log.bind(left_out=left_out) if left_out else self._log
@@ -61,28 +67,28 @@ class NodeHooks:
     # Gateway
 
     def client_rejected(self, peer: str, client_id: str, reason: str, detail: str) -> None:
-        self._metrics.client_rejected(reason)
+        self._metrics.count("client_rejections", reason)
         if (log := self._few(f"rejected {reason}")) is not None:
             log.warning("client_rejected", peer=peer, client_id=client_id[:200], reason=reason, detail=detail[:500])
 
     def connection_refused(self, reason: Refusal, host: str) -> None:
-        self._metrics.connection_refused(reason)
+        self._metrics.count("client_connections_refused", reason)
         if (log := self._few(f"refused {reason}", 1)) is not None:
             log.warning("connection_refused", address=host, reason=str(reason))
 
     def handshake_failed(self, peer: str, reason: str) -> None:
-        self._metrics.handshake_done(success=False)
+        self._metrics.count("tls_handshakes", "failure")
         if (log := self._few("handshake", 1)) is not None:
             log.warning("handshake_failed", peer=peer, reason=reason[:200])
 
     def handshake_done(self) -> None:
-        self._metrics.handshake_done(success=True)
+        self._metrics.count("tls_handshakes", "success")
 
     def login_done(self, mechanism: str) -> None:
-        self._metrics.login_done(mechanism, success=True)
+        self._metrics.count("authentications", mechanism, "success")
 
     def login_refused(self, peer: str, mechanism: str, reason: str) -> None:
-        self._metrics.login_done(mechanism, success=False)
+        self._metrics.count("authentications", mechanism if mechanism in MECHANISMS else OTHER, "failure")
         if (log := self._few("login", 1)) is not None:
             log.warning("login_refused", peer=peer, mechanism=mechanism[:50], reason=reason[:200])
 
@@ -95,7 +101,7 @@ class NodeHooks:
             log.error("internal_error", problem=repr(error), exc_info=error)
 
     def loop_failed(self, name: str, error: BaseException) -> None:
-        self._metrics.loop_failed(name)
+        self._metrics.count("loop_failures", name)
         if self._seldom(f"loop {name}"):
             self._log.error("loop_failed", loop=name, problem=repr(error), exc_info=error)
 
@@ -140,7 +146,7 @@ class NodeHooks:
 
     def upstream_error(self, broker: int, reason: str) -> None:
         name = str(broker) if broker >= 0 else "bootstrap"
-        self._metrics.upstream_error(name)
+        self._metrics.count("upstream_connection_errors", name)
         if self._seldom(f"upstream {name}"):
             self._log.warning("broker_unreachable", broker=name, problem=reason)
 
@@ -150,7 +156,7 @@ class NodeHooks:
 
     def redis_failed(self, error: MetadataError) -> None:
         kind = error.reason.value if isinstance(error, MetadataUnavailable) else type(error).__name__
-        self._metrics.redis_error(kind)
+        self._metrics.count("redis_errors", kind)
         if self._seldom(f"redis {kind}"):
             self._log.warning("redis_unavailable", problem=str(error), effect="owners keep writing, claims are refused")
 
@@ -166,7 +172,8 @@ class NodeHooks:
     def takeover(
         self, topic: str, mode: str, seconds: float, session: str, generation: int, deposed: str | None
     ) -> None:
-        self._metrics.takeover(mode, seconds)
+        self._metrics.count("takeovers", mode)
+        self._metrics.observe("takeover_duration_seconds", seconds)
         if (log := self._few("takeover", _CHANGES)) is not None:
             log.info(
                 "takeover",
@@ -186,10 +193,10 @@ class NodeHooks:
             log.info("released", topic=topic, session=session, generation=generation)
 
     def ids_read(self, topic: str, records: int) -> None:
-        self._metrics.ids_read(records)
+        self._metrics.count("dedup_recovered_records", more=records)
 
     def ids_recovered(self, topic: str, records: int, seconds: float) -> None:
-        self._metrics.ids_recovered(seconds)
+        self._metrics.observe("dedup_recovery_duration_seconds", seconds)
         self._log.info("sequence_ids_read", topic=topic, records=records, ms=round(seconds * 1000, 1))
 
     def ids_lost(self, topic: str, reason: str) -> None:
@@ -197,7 +204,8 @@ class NodeHooks:
             self._log.error("sequence_ids_lost", topic=topic, problem=reason)
 
     def snapshot_written(self, topic: str, names: int, size: int) -> None:
-        self._metrics.snapshot_written(size)
+        self._metrics.count("dedup_snapshots")
+        self._metrics.count("dedup_snapshot_bytes", more=size)
 
     # Claims
 

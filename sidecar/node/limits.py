@@ -21,8 +21,8 @@ from sidecar.network.memory import RequestMemory
 from sidecar.network.slices import AtWork
 from sidecar.network.turn import TURN
 from sidecar.network.unread import AnswerMemory
+from sidecar.node.connecting import ClientSockets
 from sidecar.node.hooks import NodeHooks
-from sidecar.node.listening import ClientSockets
 from sidecar.protocol.limits import BOUNDS
 from sidecar.settings import Settings
 from sidecar.telemetry.hooks import NodeMetrics

@@ -9,87 +9,59 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import secrets
 import time
 from contextlib import suppress
+from functools import partial
 from typing import Final
 
 import structlog
 
-from metadata import MetadataError, MetadataMisconfigured, MetadataStore, MetadataUnavailable, NodeIdTaken
-from metadata.nodes import Node as Registration
-from sidecar import __version__
+from metadata import MetadataError, MetadataMisconfigured, MetadataUnavailable, NodeIdTaken
 from sidecar.changelog import Changelog, ChangelogError
 from sidecar.cluster.nodes import NodeDirectory
-from sidecar.cluster.resolver import NameResolver
-from sidecar.cluster.upstream import KafkaUpstream
 from sidecar.gateway.acl_mirror import AclMirror
 from sidecar.gateway.handler import Gateway
 from sidecar.network.idling import ClientWatch
-from sidecar.node.admin_service import AdminFactory, AdminService
 from sidecar.node.apis import open_gateway
-from sidecar.node.connecting import StartError, access_to_kafka, advertised, client_listeners
-from sidecar.node.ending import DRAIN_S
+from sidecar.node.connecting import (
+    ClientSockets,
+    StartError,
+    advertised,
+    client_listeners,
+)
 from sidecar.node.gauges import observe
-from sidecar.node.hooks import NodeHooks
 from sidecar.node.limits import admission_of_clients, bound_clients, idle_watch, request_memory
-from sidecar.node.listening import ClientSockets, listener_facts
 from sidecar.node.one_redis import NOT_NOW, OneRedis, OtherRedisError
-from sidecar.node.parts import Rooms
-from sidecar.node.port import ListenerFacts, NodeState
+from sidecar.node.parts import Parts
+from sidecar.node.port import NodeState
 from sidecar.node.reload import Reloader
 from sidecar.node.rooms import compose
 from sidecar.node.view import NodeView
-from sidecar.protocol import api
+from sidecar.node.view.node import AdminFactory, AdminService
 from sidecar.protocol.caller import UpstreamError
 from sidecar.protocol.errors import KafkaError
 from sidecar.protocol.metadata import MetadataRequest
 from sidecar.settings import DEDUPLICATES_ALL
 from sidecar.settings.loaded import LoadedSettings
-from sidecar.telemetry.hooks import NodeMetrics
 from sidecar.telemetry.lag import LagSampler
 from sidecar.telemetry.logs import configure
 
 _KAFKA_RETRY_S: Final = 1.0
 _REFRESH_S: Final = 30.0
+DRAIN_S: Final = 10.0
+"""Seconds for what is in flight when the node ends, of `process.END_S`; the rest is for closing."""
 
 
-class Node:
+class Node(Parts):
     """A node with its settings. `start`, then `drain` and `stop`."""
 
     def __init__(self, loaded: LoadedSettings, admin: AdminFactory | None = None) -> None:
-        self.loaded = loaded
-        self.settings = settings = loaded.settings
-        self.boot = secrets.token_hex(8)
-        self.started_ms = int(time.time() * 1000)
-        self.state = NodeState.STARTING
-        self.metrics = NodeMetrics({key: found.name for key, found in api.ALL_APIS.items()}, __version__)
-        self.hooks = NodeHooks(self.metrics, settings.log_limit)
-        self.upstream = KafkaUpstream(
-            [(server.host, server.port) for server in settings.bootstrap_servers],
-            connect_timeout=settings.kafka_connect_timeout_ms / 1000,
-            request_timeout=settings.kafka_request_timeout_ms / 1000,
-            access=access_to_kafka(settings),
-        )
+        super().__init__(loaded)
+        settings = self.settings
         self._listening = ClientSockets(settings, client_listeners(settings, self.upstream, self.hooks), self.hooks)
-        self.upstream.on_connection_error = self.hooks.upstream_error
-        self.store = MetadataStore(
-            settings.redis_url,
-            settings.cluster,
-            lease_ms=settings.lease_ms,
-            connect_timeout_ms=min(500, settings.redis_timeout_ms),
-            command_timeout_ms=settings.redis_timeout_ms,
-        )
-        self.store.on_script = self.metrics.redis_command
-        self.resolver = NameResolver()
-        self.nodes = NodeDirectory(advertised(settings))
-        self.rooms: Rooms | None = None
-        self.one_redis: OneRedis | None = None
-        self.problem = "starting"
         self._redis_keeps = True
-        self.settings_read, self.settings_good = time.time(), True
         self.reloader = Reloader(loaded, self._take, self._reloaded)
-        self._lag = LagSampler(self.metrics.loop_lagged)
+        self._lag = LagSampler(partial(self.metrics.observe, "event_loop_lag_seconds"))
         self._admin = self._make_admin(admin)
         self._background: list[asyncio.Task[None]] = []
         self._log = structlog.get_logger()
@@ -177,11 +149,6 @@ class Node:
             ) from None
         self.nodes = NodeDirectory(advertised(self.settings, ports))
 
-    @property
-    def listeners(self) -> list[ListenerFacts]:
-        """Every listener as it is: where it listens, and the address that its clients get."""
-        return listener_facts(self.settings, self.nodes.me)
-
     def _kafka_answers(self, *, yes: bool) -> None:
         """Until the changelog is read, whose tailer reports it from then on."""
         self.metrics.read_gauge("kafka_up", lambda: float(yes))
@@ -266,22 +233,6 @@ class Node:
         except NOT_NOW as error:
             self._log.warning("redis_not_compared", problem=str(error), retry_in_s=_REFRESH_S)
 
-    def registration(self) -> Registration:
-        """What this node says of itself with each heartbeat."""
-        rooms = self.rooms
-        return Registration(
-            node_id=self.settings.node_id,
-            boot=self.boot,
-            host=self.nodes.me.host,
-            port=self.nodes.me.port,
-            admin=str(self.settings.admin_advertise),
-            position=rooms.changelog.position - 1 if rooms else -1,
-            policy_version=rooms.governed.catalog.version if rooms else 0,
-            version=__version__,
-            draining=self.state is NodeState.DRAINING,
-            listeners=self.nodes.me.listeners,
-        )
-
     async def _refresh(self) -> None:
         """Know the brokers also when no client asks."""
         while True:
@@ -329,7 +280,7 @@ class Node:
             rooms.forwarder.buffer_bytes = settings.retry_buffer_bytes
 
     def _reloaded(self, *, success: bool) -> None:
-        self.metrics.config_reloaded(success=success)
+        self.metrics.count("config_reload", "success" if success else "failure")
         self.settings_good = success
         if success:
             self.settings_read = time.time()

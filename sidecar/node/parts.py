@@ -1,12 +1,14 @@
-"""What a node is made of, as the modules that compose, serve and show it see it. `node.Node` has all of it."""
+"""What a node is made of, as the modules that compose, serve and show it see it; and its rooms, once it serves."""
 
 from __future__ import annotations
 
+import secrets
+import time
 from dataclasses import dataclass
-from typing import Protocol
 
 from metadata import MetadataStore
 from metadata.nodes import Node as Registration
+from sidecar import __version__
 from sidecar.changelog import Changelog
 from sidecar.cluster.nodes import Membership, NodeDirectory
 from sidecar.cluster.resolver import NameResolver
@@ -18,38 +20,18 @@ from sidecar.gateway.acl_mirror import AclMirror
 from sidecar.gateway.handler import Gateway
 from sidecar.gateway.owners import CatchingUp
 from sidecar.network.tasks import Loops
+from sidecar.node.connecting import access_to_kafka, advertised, listener_facts
 from sidecar.node.hooks import NodeHooks
 from sidecar.node.one_redis import OneRedis
-from sidecar.node.port import ListenerFacts, NodeState
+from sidecar.node.port import ListenerFacts, NodeState, UnavailableError
+from sidecar.protocol import api
 from sidecar.resources.coordinator import Coordinator
 from sidecar.resources.readers import ReaderClaims
-from sidecar.settings import Settings
 from sidecar.settings.loaded import LoadedSettings
 from sidecar.shadow.catalog import ShadowCatalog
 from sidecar.shadow.cursor_room import CursorRoom
 from sidecar.shadow.keeper import ShadowKeeper
 from sidecar.telemetry.hooks import NodeMetrics
-
-
-class Parts(Protocol):
-    """What is there before the node serves."""
-
-    settings: Settings
-    boot: str
-    metrics: NodeMetrics
-    hooks: NodeHooks
-    upstream: KafkaUpstream
-    store: MetadataStore
-    resolver: NameResolver
-    nodes: NodeDirectory
-    settings_read: float
-    """When the settings were read last, in Unix seconds."""
-    settings_good: bool
-    """Whether they could be taken over then."""
-
-    def registration(self) -> Registration:
-        """What each heartbeat shows other nodes of this one."""
-        ...
 
 
 @dataclass(slots=True)
@@ -73,17 +55,66 @@ class Rooms:
     """None where Kafka's ACLs are not enforced on clients."""
 
 
-class Running(Parts, Protocol):
-    """The same, and how it is now. `problem`: why the node does not serve; `rooms`: None before it does."""
+class Parts:
+    """What there is of a node with its settings, and how it is now. `problem`: why it does not serve; `rooms`: None
+    before it does. `settings_read`: when the settings were read last, in Unix seconds; `settings_good`: whether they
+    could be taken over then. Raises `StartError`.
+    """
 
-    loaded: LoadedSettings
-    started_ms: int
-    state: NodeState
-    problem: str
-    rooms: Rooms | None
-    one_redis: OneRedis | None
+    def __init__(self, loaded: LoadedSettings) -> None:
+        self.loaded = loaded
+        self.settings = settings = loaded.settings
+        self.boot = secrets.token_hex(8)
+        self.started_ms = int(time.time() * 1000)
+        self.state = NodeState.STARTING
+        self.metrics = NodeMetrics({key: found.name for key, found in api.ALL_APIS.items()}, __version__)
+        self.hooks = NodeHooks(self.metrics, settings.log_limit)
+        self.upstream = KafkaUpstream(
+            [(server.host, server.port) for server in settings.bootstrap_servers],
+            connect_timeout=settings.kafka_connect_timeout_ms / 1000,
+            request_timeout=settings.kafka_request_timeout_ms / 1000,
+            access=access_to_kafka(settings),
+        )
+        self.upstream.on_connection_error = self.hooks.upstream_error
+        self.store = MetadataStore(
+            settings.redis_url,
+            settings.cluster,
+            lease_ms=settings.lease_ms,
+            connect_timeout_ms=min(500, settings.redis_timeout_ms),
+            command_timeout_ms=settings.redis_timeout_ms,
+        )
+        self.store.on_script = self.metrics.redis_command
+        self.resolver = NameResolver()
+        self.nodes = NodeDirectory(advertised(settings))
+        self.rooms: Rooms | None = None
+        self.one_redis: OneRedis | None = None
+        self.problem = "starting"
+        self.settings_read, self.settings_good = time.time(), True
 
     @property
     def listeners(self) -> list[ListenerFacts]:
-        """Every listener, with its address and protocol."""
-        ...
+        """Every listener as it is: where it listens, and the address that its clients get."""
+        return listener_facts(self.settings, self.nodes.me)
+
+    def registration(self) -> Registration:
+        """What this node says of itself with each heartbeat."""
+        rooms = self.rooms
+        return Registration(
+            node_id=self.settings.node_id,
+            boot=self.boot,
+            host=self.nodes.me.host,
+            port=self.nodes.me.port,
+            admin=str(self.settings.admin_advertise),
+            position=rooms.changelog.position - 1 if rooms else -1,
+            policy_version=rooms.governed.catalog.version if rooms else 0,
+            version=__version__,
+            draining=self.state is NodeState.DRAINING,
+            listeners=self.nodes.me.listeners,
+        )
+
+
+def rooms_of(node: Parts) -> Rooms:
+    """Raises `UnavailableError`, with the reason, before the node serves."""
+    if node.rooms is None:
+        raise UnavailableError(node.problem)
+    return node.rooms

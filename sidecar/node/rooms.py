@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
+from metadata.nodes import LiveNodes
+from metadata.ownership import Ownership
 from sidecar.access.services import NodeServices
 from sidecar.changelog import Changelog
 from sidecar.cluster.nodes import Membership
@@ -17,9 +21,9 @@ from sidecar.gateway.handler import Gateway
 from sidecar.gateway.owners import CatchingUp
 from sidecar.gateway.severing import Severing
 from sidecar.network.tasks import Loops
-from sidecar.node.leases import Leases
 from sidecar.node.parts import Parts, Rooms
 from sidecar.resources.coordinator import Coordinator
+from sidecar.resources.lease import CoordinatorLease
 from sidecar.resources.readers import ReaderClaims
 from sidecar.resources.state import ClaimsState
 from sidecar.security.acls import Operation, Rules, parse_super_users
@@ -120,3 +124,24 @@ def _has_exclusive_reader(governed: GovernedTopics, resolver: NameResolver, name
     topic = name if source is None else source.topic
     policy = governed.catalog.book.effective(topic.decode(errors="replace"))
     return policy is not None and bool(policy.exclusive_reader)
+
+
+class Leases:
+    """Implements `sidecar.cluster.membership.Asserted`."""
+
+    def __init__(self, governed: GovernedTopics, claims: CoordinatorLease) -> None:
+        self._governed = governed
+        self._claims = claims
+
+    def served_topics(self) -> Collection[str]:
+        return [*self._governed.served_topics(), *self._claims.served_topics()]
+
+    def owned(self) -> Collection[Ownership]:
+        return self._governed.owned()
+
+    def heard(self, live: LiveNodes, lost: set[str]) -> None:
+        self._governed.heard(live, lost)
+        self._claims.heard(lost)
+
+    async def refill(self) -> None:
+        await self._governed.refill()

@@ -57,6 +57,8 @@ ANY_API: Final = -1
 
 MOST_ELEMENTS: Final = max(_MORE.values())
 """Of the API that may have the most; the setting `max_request_elements` names it, and the others keep their share."""
+MOST_CONNECTIONS: Final = 10_000_000
+"""The highest limit of connections that settings may say."""
 LEAST_ELEMENTS: Final = 100
 """Of any API, however low that setting is."""
 

@@ -4,17 +4,17 @@ What may be said and what is checked is in `schema`, which is imported only whil
 memory has no place in a process whose size is a promise.
 """
 
+from sidecar.settings.basics import DEFAULT_ADMIN_URL
+from sidecar.settings.checks import check_token
 from sidecar.settings.finding import AdminAccess, admin_access, load, resolve
 from sidecar.settings.values import (
     CONFIG_FILES,
     DEDUPLICATES_ALL,
-    DEFAULT_ADMIN_URL,
     ENV_PREFIX,
     Address,
     Problem,
     Settings,
     SettingsError,
-    check_token,
     find_config,
     local_url,
     read_toml,

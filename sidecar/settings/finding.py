@@ -9,22 +9,22 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from sidecar.settings.loaded import Resolved
+from sidecar.settings.basics import DEFAULT_ADMIN_URL
+from sidecar.settings.checks import check_token
+from sidecar.settings.loaded import LoadedSettings
 from sidecar.settings.values import (
-    DEFAULT_ADMIN_URL,
     ENV_PREFIX,
     Address,
     Problem,
     Settings,
     SettingsError,
-    check_token,
     find_config,
     local_url,
     read_toml,
 )
 
 
-def resolve(flags: Mapping[str, object] | None = None, config: Path | None = None) -> Resolved:
+def resolve(flags: Mapping[str, object] | None = None, config: Path | None = None) -> LoadedSettings:
     """Settings from `flags` (by field name; None: not given), the environment, a file and the defaults, in this order.
 
     `config` is the file to read instead of the first of `CONFIG_FILES` that exists. Raises SettingsError.

@@ -1,19 +1,18 @@
-"""Settings of what clients may take of a node: connections, time, memory, traffic. Imported while settings are being
-read, never by a running node (`sidecar.settings`).
-"""
+"""Settings of what clients may take of a node: connections, time, memory, traffic."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Annotated, Final
 
-from sidecar.network.admission import MOST_CONNECTIONS, parse_overrides
-from sidecar.protocol.limits import MOST_ELEMENTS, OPENED_A_SECOND, SLICE
-from sidecar.settings.checks import Bytes, Count, Milliseconds, Needs, SettingsGroup, as_it_is, setting
+from sidecar.protocol.limits import MOST_CONNECTIONS, MOST_ELEMENTS, OPENED_A_SECOND, SLICE
+from sidecar.settings.checks import Bytes, Count, Milliseconds, Needs, setting
 
 _DAY_MS: Final = 86_400_000
 
 
-class Limits(SettingsGroup):
+@dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
+class Limits:
     """Per node, as Kafka's are per broker."""
 
     max_connections: Count = setting(
@@ -29,7 +28,6 @@ class Limits(SettingsGroup):
     )
     max_connections_per_ip_overrides: Annotated[
         str,
-        as_it_is(parse_overrides),
         Needs(
             "address:limit, separated by commas, such as 192.0.2.10:5000,[2001:db8::]:100", r"^[0-9A-Fa-f.:,\s\[\]]*$"
         ),

@@ -1,42 +1,76 @@
-"""The listeners of a node: names, addresses and protocols in Kafka's syntax, and the settings that one of them may have
-of its own (KIP-103). Pure, without pydantic: a running node imports it.
+"""The listeners of a node: how connections of clients begin, names, addresses and protocols in Kafka's syntax, and the
+settings that one of them may have of its own (KIP-103). Pure, without pydantic: a running node imports it.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields, replace
 from ipaddress import ip_address
-from typing import Final, NamedTuple
+from typing import Annotated, Final, NamedTuple
 
-from sidecar.settings.address import Address
+from sidecar.settings.checks import (
+    HTTP_URL,
+    Address,
+    File,
+    Needs,
+    Protocol,
+    RequiredText,
+    Text,
+    as_it_is,
+    check_http_url,
+    one_of,
+    optional,
+    setting,
+)
 
 PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 """Kafka's security protocols. A listener called like one has it without being in the map."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ListenerSecurity:
-    """How clients of a listener connect and log in: for all listeners in `Settings`, for one in `ListenerSettings`."""
-
-    security_protocol: str = "PLAINTEXT"
-    ssl_certificate: str | None = None
-    ssl_key: str | None = None
-    ssl_key_password: str | None = field(default=None, repr=False)
-    ssl_ca: str | None = None
-    ssl_client_auth: str = "none"
-    ssl_principal_mapping_rules: str = "DEFAULT"
-    sasl_mechanisms: str | None = None
-    sasl_authentication: str = "relay"
-    sasl_users_file: str | None = None
-    sasl_jwks_url: str | None = None
-    sasl_audience: str | None = None
-    sasl_issuer: str | None = None
-    sasl_principal_claim: str = "sub"
+ClientAuth = Annotated[str, one_of("none", "requested", "required")]
+Authentication = Annotated[str, one_of("relay", "file", "jwks")]
 
 
-OWN_SETTINGS: Final = tuple(each.name for each in fields(ListenerSecurity) if each.name != "security_protocol")
+@dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
+class Listener:
+    """How connections of clients begin: of all listeners in `Settings`, of one in `ListenerSettings`."""
+
+    security_protocol: Protocol = setting("PLAINTEXT", "How connections of clients begin: TLS or not, login or not.")
+    ssl_certificate: File = optional(
+        "PEM file of the certificate that clients are shown, its chain after it.", "/etc/sidecar/tls.pem"
+    )
+    ssl_key: File = optional(
+        "PEM file of that certificate's key, where it is not in the same file.", "/etc/sidecar/tls.key"
+    )
+    ssl_key_password: Text = optional("Password of that key, where it is encrypted.", "change-me", secret=True)
+    ssl_ca: File = optional(
+        "PEM file of the certificates that clients' are checked against.", "/etc/sidecar/clients-ca.pem"
+    )
+    ssl_client_auth: ClientAuth = setting("none", "Whether clients show a certificate: Kafka's `ssl.client.auth`.")
+    ssl_principal_mapping_rules: Annotated[
+        str, Needs("DEFAULT, or RULE:pattern/replacement/[LU], separated by commas", "DEFAULT|RULE:")
+    ] = setting("DEFAULT", "What the holder of a certificate is called: Kafka's `ssl.principal.mapping.rules`.")
+    sasl_mechanisms: Annotated[
+        str | None,
+        Needs("PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER, separated by commas", "^[A-Z0-9, -]+$"),
+    ] = optional("How clients may log in; by default with whatever brokers, or the file, take.", "SCRAM-SHA-512")
+    sasl_authentication: Authentication = setting(
+        "relay", "Who checks logins: a broker (relay), or this node with a file of users or a set of keys (jwks)."
+    )
+    sasl_users_file: File = optional("file: the TOML file of users.", "/etc/sidecar/users.toml")
+    sasl_jwks_url: Annotated[str | None, replace(HTTP_URL, check=as_it_is(check_http_url))] = optional(
+        "jwks: where the keys are that sign tokens of OAUTHBEARER.", "https://login.example/keys"
+    )
+    sasl_audience: Text = optional("jwks: the audience that tokens have to name.", "kafka")
+    sasl_issuer: Text = optional("jwks: the issuer that tokens have to name.", "https://login.example")
+    sasl_principal_claim: RequiredText = setting(
+        "sub", "The claim of a token that names the principal; with relay, that which brokers take."
+    )
+
+
+OWN_SETTINGS: Final = tuple(each.name for each in fields(Listener) if each.name != "security_protocol")
 """The settings that a listener may have of its own: `listener_<name>_` in front of them."""
 
 PREFIX: Final = "listener_"
@@ -66,8 +100,8 @@ class NamedProtocol(NamedTuple):
         return f"{self.name}:{self.protocol}"
 
 
-@dataclass(frozen=True, slots=True)
-class ListenerSettings(ListenerSecurity):
+@dataclass(frozen=True)
+class ListenerSettings(Listener):
     """One listener with everything that is set for it, its own settings laid over those of all listeners.
 
     Port 0 of `listen` means any free one; `advertise` then has port 0 as well and means the same.

@@ -13,13 +13,8 @@ from typing import Any, Final, NamedTuple, cast
 from sidecar.settings.listeners import NamedAddress, NamedProtocol, own_setting
 from sidecar.settings.values import ENV_PREFIX, Address, Problem, Settings
 
-SECRETS: Final = frozenset(
-    {
-        *("admin_read_token", "admin_token"),
-        *("kafka_sasl_client_secret", "kafka_sasl_password", "kafka_ssl_key_password", "ssl_key_password"),
-    }
-)
-"""Settings that are never shown and have no flag: a command line can be read by everybody on the machine."""
+SECRETS: Final = frozenset(each.name for each in fields(Settings) if each.metadata.get("secret"))
+"""Settings that are never shown."""
 RELOADABLE: Final = frozenset(
     {
         *("admin_hosts", "admin_read_token", "admin_token"),
@@ -60,7 +55,10 @@ class LoadedSettings:
     config: str | None = None
     worker: int = 0
     outdated: bool = False
+    warnings: tuple[Problem, ...] = field(default=(), repr=False, compare=False)
+    """What is odd about them without being wrong; stays in this process."""
 
+    @property
     def shown(self) -> tuple[Shown, ...]:
         """Every setting for people, behind them those that one listener has of its own."""
         of_one = _SHORT_FORM if self.settings.listeners else ()  # say nothing where several listeners are named
@@ -80,31 +78,13 @@ class LoadedSettings:
 
     def to_json(self) -> str:
         """For another process of this version; holds secrets."""
-        return json.dumps(asdict(self))
+        return json.dumps(asdict(replace(self, warnings=())))
 
     @classmethod
     def from_json(cls, text: str) -> LoadedSettings:
         """The opposite of `to_json`; checks nothing."""
         found: dict[str, Any] = json.loads(text)
         return cls(**{**found, "settings": Settings.from_plain(found["settings"])})
-
-
-@dataclass(frozen=True, slots=True)
-class Resolved:
-    """Settings with their origins, and what is odd about them without being wrong."""
-
-    loaded: LoadedSettings
-    warnings: tuple[Problem, ...]
-
-    @property
-    def settings(self) -> Settings:
-        """The settings alone."""
-        return self.loaded.settings
-
-    @property
-    def shown(self) -> tuple[Shown, ...]:
-        """Every setting for people."""
-        return self.loaded.shown()
 
 
 def differing(one: Settings, other: Settings) -> list[str]:

@@ -20,7 +20,7 @@ def main() -> int:
 
     loaded = LoadedSettings.from_json(sys.stdin.read())
     try:
-        found = resolve(loaded.flags, None if loaded.config is None else Path(loaded.config)).loaded
+        found = resolve(loaded.flags, None if loaded.config is None else Path(loaded.config))
     except SettingsError as error:
         answer = {"problems": [str(problem) for problem in error.problems]}
     else:

@@ -15,10 +15,10 @@ from typing import Any, Final
 from pydantic import ValidationError
 from pydantic_settings import EnvSettingsSource
 
-from sidecar.settings import admin, listener, towards_kafka
 from sidecar.settings.listeners import own_setting
-from sidecar.settings.loaded import LoadedSettings, Resolved, full_name, text_of
-from sidecar.settings.schema import Schema, needs
+from sidecar.settings.loaded import LoadedSettings, full_name, text_of
+from sidecar.settings.misfits import misfits
+from sidecar.settings.schema import OwnSettings, Schema, needs
 from sidecar.settings.values import (
     DEDUPLICATES_ALL,
     ENV_PREFIX,
@@ -37,7 +37,7 @@ _SECURITY: Final = re.compile(r"SIDECAR_(KAFKA_)?(TLS|SASL|SSL|SECURITY)(_(?!SER
 """Variables that ask for TLS or SASL; a Kubernetes Service called so has others made (`…_SERVICE_HOST`, `…_PORT`)."""
 
 
-def resolve(flags: Mapping[str, object], config: Path | None) -> Resolved:
+def resolve(flags: Mapping[str, object], config: Path | None) -> LoadedSettings:
     """See `sidecar.settings.resolve`."""
     problems: list[Problem] = []
     values: dict[str, Any] = {}
@@ -59,20 +59,20 @@ def resolve(flags: Mapping[str, object], config: Path | None) -> Resolved:
         problems.extend(_problems(error, origins))
         raise SettingsError(problems, _unknown_variables()) from None
     settings = Settings(**{name: getattr(found, name) for name in Schema.model_fields}, listener_settings=checked)
-    misfits = list(listener.short_form_misfits(settings, origins))
     if settings.listeners:
         first = settings.all_listeners[0]
         settings = replace(
             settings, listen=first.listen, advertise=first.advertise, security_protocol=first.security_protocol
         )
-    for group in (admin, listener, towards_kafka):
-        misfits += group.misfits(settings)
-    problems += [Problem(full_name(name), origins.get(name, "not set"), "", advice) for name, advice in misfits]
+    problems += [
+        Problem(full_name(name), origins.get(name, "not set"), "", advice)
+        for name, advice in misfits(settings, origins)
+    ]
     if problems:
         raise SettingsError(problems, _unknown_variables())
     given = {name: value for name, value in flags.items() if value is not None}
-    loaded = LoadedSettings(settings, origins, given, None if path is None else str(path))
-    return Resolved(loaded, tuple(_warnings(settings)))
+    read = None if path is None else str(path)
+    return LoadedSettings(settings, origins, given, read, warnings=tuple(_warnings(settings)))
 
 
 def _take(found: Mapping[str, Any], origin: str, values: dict[str, Any], origins: dict[str, str]) -> None:
@@ -104,7 +104,7 @@ def _check_own(own: Mapping[str, Any], origins: Mapping[str, str], problems: lis
     for name, value in own.items():
         setting = (own_setting(name) or ("", ""))[1]
         try:
-            checked = getattr(listener.OwnSettings(**{setting: value}), setting)
+            checked = getattr(OwnSettings(**{setting: value}), setting)
         except ValidationError as error:
             problems.extend(_problems(error, origins, {setting: name}))
         else:

@@ -1,19 +1,19 @@
-"""Settings as a running node has them, checked, and what is said of those that cannot be used. Imports none of the
-others here, and no pydantic.
-"""
+"""Settings as a running node has them, checked, and what is said of those that cannot be used. Imports no pydantic."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from sidecar.settings.address import Address
+from sidecar.settings.access import Admin, Rules, TowardsKafka
+from sidecar.settings.basics import Basics
+from sidecar.settings.checks import Address
+from sidecar.settings.limits import Limits
 from sidecar.settings.listeners import (
     OWN_SETTINGS,
-    ListenerSecurity,
+    Listener,
     ListenerSettings,
     NamedAddress,
     NamedProtocol,
@@ -25,7 +25,6 @@ ENV_PREFIX: Final = "SIDECAR_"
 CONFIG_FILES: Final = (Path("sidecar.toml"), Path("/etc/sidecar/sidecar.toml"))
 """Where a file is looked for without `--config`; the first that exists is read, alone."""
 
-DEFAULT_ADMIN_URL: Final = "http://127.0.0.1:18080"
 DEDUPLICATES_ALL: Final = (
     "governs every topic but internal ones, whatever else their policies say: transactions are refused on all of them"
     " (error 48). "
@@ -34,98 +33,14 @@ DEDUPLICATES_ALL: Final = (
 """What SIDECAR_DEDUPLICATION=true brings with it; reported wherever settings are checked, and by a node that starts."""
 
 
-@dataclass(frozen=True, slots=True)
-class Settings(ListenerSecurity):
+@dataclass(frozen=True, kw_only=True)
+class Settings(TowardsKafka, Limits, Rules, Admin, Basics, Listener):
     """All settings of a node, checked. Durations are milliseconds, sizes bytes.
 
     `listen` and `admin_listen` may have port 0: any free one; `advertise` then has port 0 as well and means the same.
     `listen`, `advertise` and `security_protocol` are those of the first listener; `all_listeners` has all of them.
     """
 
-    bootstrap_servers: tuple[Address, ...]
-    redis_url: str = field(repr=False)
-    listen: Address
-    advertise: Address
-    listeners: tuple[NamedAddress, ...]
-    """Empty where `listen` names the only one."""
-    advertised_listeners: tuple[NamedAddress, ...]
-    listener_security_protocol_map: tuple[NamedProtocol, ...]
-    admin_listen: Address
-    admin_advertise: Address
-    node_id: int
-    cluster: str
-    lease_ms: int
-    reconnect_grace_ms: int
-    disconnect_grace_ms: int
-    admin_url: str
-    deduplication: bool
-    sequence_id_header: str
-    producer_name_header: str
-    producer_names_limit: int
-    linger_ms: int
-    linger_bytes: int
-    retry_buffer_bytes: int
-    queue_limit: int
-    shared_fetch_max_wait_ms: int
-    shared_fetch_min_readers: int
-    schema_registry_url: str | None = field(repr=False)
-    kafka_connect_timeout_ms: int
-    kafka_request_timeout_ms: int
-    redis_timeout_ms: int
-    max_request_bytes: int
-    log_level: str
-    log_format: str
-    admin_token: str | None = field(repr=False)
-    admin_read_token: str | None = field(default=None, repr=False)
-    admin_hosts: str = ""
-    admin_ssl_certificate: str | None = None
-    admin_ssl_key: str | None = None
-    admin_ssl_ca: str | None = None
-    admin_client_ssl_ca: str | None = None
-    admin_client_ssl_certificate: str | None = None
-    admin_client_ssl_key: str | None = None
-    authorizer: str | None = None
-    super_users: str = ""
-    allow_if_no_acl_found: bool = False
-    govern_by_client_id: bool = True
-    take_over_operation: str = "ALTER"
-    max_connections: int = 0
-    max_connections_per_ip: int = 0
-    max_connections_per_ip_overrides: str = ""
-    max_connections_per_principal: int = 0
-    max_connection_creation_rate: int = 1_000
-    reserved_files: int = 0
-    connections_max_idle_ms: int = 600_000
-    login_timeout_ms: int = 10_000
-    max_unfinished_handshakes: int = 1_024
-    logins_at_once: int = 64
-    queued_max_request_bytes: int = 64 * 1024 * 1024
-    queued_max_response_bytes: int = 80 * 1024 * 1024
-    max_request_elements: int = 110_000
-    turn_elements: int = 256
-    decompression_byte_rate: int = 128 * 1024 * 1024
-    quota_producer_byte_rate: int = 0
-    quota_consumer_byte_rate: int = 0
-    quota_request_rate: int = 0
-    shadow_max_readers: int = 0
-    shadow_consumer_byte_rate: int = 0
-    log_limit: int = 100
-    kafka_security_protocol: str = "PLAINTEXT"
-    kafka_ssl_ca: str | None = None
-    kafka_ssl_certificate: str | None = None
-    kafka_ssl_key: str | None = None
-    kafka_ssl_key_password: str | None = field(default=None, repr=False)
-    kafka_ssl_check_hostname: bool = True
-    kafka_sasl_mechanism: str | None = None
-    kafka_sasl_username: str | None = None
-    kafka_sasl_password: str | None = field(default=None, repr=False)
-    kafka_sasl_password_file: str | None = None
-    kafka_sasl_token_url: str | None = None
-    kafka_sasl_client_id: str | None = None
-    kafka_sasl_client_secret: str | None = field(default=None, repr=False)
-    kafka_sasl_scope: str | None = None
-    kafka_sasl_token_provider: str | None = None
-    kafka_delegation_tokens: str | None = None
     listener_settings: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
     """Settings that one listener has of its own, by their names: `listener_inside_ssl_client_auth`."""
 
@@ -213,13 +128,6 @@ class Problem(NamedTuple):
         return f"{self.setting}{shown} ({self.origin}): {self.advice}"
 
 
-class Misfit(NamedTuple):
-    """A setting, by its field's name, that does not fit to others, and what to do."""
-
-    setting: str
-    advice: str
-
-
 class SettingsError(Exception):
     """The settings cannot be used; `problems` holds all that is wrong with them, `warnings` what is merely odd."""
 
@@ -234,13 +142,6 @@ def find_config(config: Path | None) -> Path | None:
     if config is not None:
         return config
     return next((path for path in CONFIG_FILES if path.is_file()), None)
-
-
-def check_token(token: str | None) -> str | None:
-    """The same. Raises ValueError, without the token in it, for one that no HTTP header can carry."""
-    if token is not None and not re.fullmatch(r"[!-~]+", token):
-        raise ValueError("has spaces or characters outside ASCII, which no HTTP header can carry")
-    return token
 
 
 def local_url(admin_listen: Address, *, tls: bool = False) -> str:

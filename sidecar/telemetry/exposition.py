@@ -21,7 +21,7 @@ from prometheus_client.process_collector import ProcessCollector
 from prometheus_client.registry import Collector
 from prometheus_client.samples import Exemplar
 
-from sidecar.telemetry.hooks import COUNTS, GAUGES, NodeMetrics
+from sidecar.telemetry.hooks import COUNTED, COUNTS, GAUGES, Counted, NodeMetrics
 from sidecar.telemetry.series import OTHER, REQUEST_BOUNDS, ApiStats, Example, Histogram
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
@@ -45,24 +45,12 @@ class NodeCollector(Collector):
         build = _gauge("build_info", "Version of the sidecar and of Python.", "version", "python")
         build.add_metric((metrics.version, platform.python_version()), 1)
         yield build
-        yield from _client_families(metrics)
-        yield from _api_families(metrics)
-        yield from _topic_families(metrics)
-        yield from _takeover_families(metrics)
-        yield from _id_families(metrics)
-        yield from _shadow_families(metrics)
-        claims = _counter("claims", "Claims to free strings and for reading; each resource counts.", "outcome")
-        yield _add_words(claims, metrics.claims)
-        yield from _redis_families(metrics)
-        lag = _histogram("event_loop_lag_seconds", "How late timers of the event loop fire.")
-        _observe(lag, (), metrics.loop_lag)
-        yield lag
-        errors = _counter("upstream_connection_errors", "Connections to brokers that failed or broke.", "broker")
-        yield _add_words(errors, metrics.upstream_errors)
-        loops = _counter("loop_failures", "Failures of the node's background loops; each is restarted.", "loop")
-        yield _add_words(loops, metrics.loop_failures)
-        reloads = _counter("config_reload", "Reloads of the settings by SIGHUP.", "outcome")
-        yield _add_words(reloads, metrics.config_reloads)
+        open_now = _gauge("client_connections", "Open connections of clients: accepted minus ended.")
+        yield _add_number(open_now, metrics.client_connections)
+        for name, counted in COUNTED.items():
+            if name in _IN_FRONT:
+                yield from _IN_FRONT[name](metrics)
+            yield _counted_family(metrics, name, counted)
         for name, text in COUNTS.items():
             if name in metrics.counts:
                 yield _add_number(_counter(name, text), float(metrics.counts[name]()))
@@ -119,40 +107,16 @@ class _One(Collector):
         return (self._family,)
 
 
-def _client_families(metrics: NodeMetrics) -> Iterator[Metric]:
-    active = _gauge("client_connections", "Open connections of clients: accepted minus ended.")
-    yield _add_number(active, metrics.client_connections)
-    yield _add_number(_counter("client_connections", "Connections of clients accepted."), metrics.clients_accepted)
-    by_listener = _gauge("listener_connections", "Open connections of clients by listener.", "listener")
-    yield _add_words(by_listener, metrics.listener_connections)
-    ended = _counter("client_disconnects", "Connections of clients that ended, by cause.", "cause")
-    yield _add_words(ended, metrics.disconnects)
-    refused = _counter(
-        "client_connections_refused",
-        "Connections that were closed at once, as there were too many: in all, of one address or principal, per second,"
-        " or for the open files that are left.",
-        "reason",
-    )
-    yield _add_words(refused, metrics.refusals)
-    rejected = _counter(
-        "client_rejections",
-        "Clients that sent what is not taken from them, by why. Of one connection each reason counts once or, where the"
-        " connection goes on, once in a while.",
-        "reason",
-    )
-    yield _add_words(rejected, metrics.rejections)
-    throttled = _counter("client_throttles", "Requests with which clients were over their quotas.", "api")
-    yield _add_words(throttled, metrics.throttles)
-    waits = _counter("client_throttle_seconds", "Time for which they had to wait.")
-    yield _add_number(waits, metrics.throttle_seconds)
-    unlogged = _counter("log_events_left_out", "Events that were not logged, as there were many of their kind.")
-    yield _add_number(unlogged, metrics.events_left_out())
-    shaken = _counter("tls_handshakes", "TLS handshakes of clients that ended.", "result")
-    yield _add_words(shaken, metrics.handshakes)
-    logins = _counter("authentications", "Logins of clients by SASL that ended.", "mechanism", "result")
-    for labels, count in metrics.logins.items():
-        logins.add_metric(labels, count)
-    yield logins
+def _counted_family(metrics: NodeMetrics, name: str, counted: Counted) -> Metric:
+    if counted.bounds:
+        found = _histogram(name, counted.text, *counted.labels)
+        for words, histogram in metrics.histograms[name].items():
+            _observe(found, words, histogram)
+        return found
+    family = (_gauge if counted.falls else _counter)(name, counted.text, *counted.labels)
+    for words, number in metrics.counted[name].items():
+        family.add_metric(words, number)
+    return family
 
 
 def _api_families(metrics: NodeMetrics) -> Iterator[Metric]:
@@ -184,10 +148,6 @@ def _api_families(metrics: NodeMetrics) -> Iterator[Metric]:
     for name, count in {**dict.fromkeys(sorted(_ALWAYS), 0), **metrics.in_flight()}.items():
         in_flight.add_metric((name,), count)
     yield in_flight
-    errors = _counter("response_errors", "Errors in answers, by Kafka's name of the code.", "api", "error")
-    for labels, count in metrics.response_errors.items():
-        errors.add_metric(labels, count)
-    yield errors
 
 
 def _topic_families(metrics: NodeMetrics) -> Iterator[Metric]:
@@ -233,30 +193,6 @@ def _topic_families(metrics: NodeMetrics) -> Iterator[Metric]:
     yield _add_number(folded, metrics.topics.folded)
 
 
-def _takeover_families(metrics: NodeMetrics) -> Iterator[Metric]:
-    yield _add_words(_counter("takeovers", "Completed changes of owner and failovers.", "mode"), metrics.takeovers)
-    seconds = _histogram(
-        "takeover_duration_seconds", ("Time from the start of a takeover to its commit in the ownership topic.")
-    )
-    _observe(seconds, (), metrics.takeover_seconds)
-    yield seconds
-
-
-def _id_families(metrics: NodeMetrics) -> Iterator[Metric]:
-    read = _counter("dedup_recovered_records", "Records read to find the sequence ids of topics taken over.")
-    yield _add_number(read, metrics.ids_recovered_records)
-    seconds = _histogram(
-        "dedup_recovery_duration_seconds", ("Time from a topic's fence until its sequence ids are known.")
-    )
-    _observe(seconds, (), metrics.ids_recovery_seconds)
-    yield seconds
-    yield _add_number(
-        _counter("dedup_snapshots", ("Snapshots of sequence ids written, one per partition.")), metrics.snapshots
-    )
-    size = _counter("dedup_snapshot_bytes", "Size of the snapshots of sequence ids written.")
-    yield _add_number(size, metrics.snapshot_bytes)
-
-
 def _shadow_families(metrics: NodeMetrics) -> Iterator[Metric]:
     readers = _gauge("shadow_readers", "Connections to this node that read a shadow in the last 30 s.", "shadow")
     size = _counter("shadow_read_bytes", "Bytes of records that this node sent to readers of a shadow.", "shadow")
@@ -291,14 +227,8 @@ def _shadow_families(metrics: NodeMetrics) -> Iterator[Metric]:
     yield from (readers, size, last, resets, groups, lag, longest)
 
 
-def _redis_families(metrics: NodeMetrics) -> Iterator[Metric]:
-    yield _add_words(
-        _counter("redis_errors", "Redis scripts without an answer, or with an error.", "kind"), metrics.redis_errors
-    )
-    seconds = _histogram("redis_command_duration_seconds", "Time until a Redis script's answer.", "script")
-    for script, histogram in metrics.redis_seconds.items():
-        _observe(seconds, (script,), histogram)
-    yield seconds
+_IN_FRONT: Final = {"response_errors": _api_families, "takeovers": _topic_families, "claims": _shadow_families}
+"""Families that are not in `COUNTED`, and in front of which of it they stand on the page."""
 
 
 def _gauge(name: str, text: str, *labels: str) -> GaugeMetricFamily:
@@ -315,12 +245,6 @@ def _histogram(name: str, text: str, *labels: str) -> HistogramMetricFamily:
 
 def _add_number(family: GaugeMetricFamily | CounterMetricFamily, value: float) -> Metric:
     family.add_metric((), value)
-    return family
-
-
-def _add_words(family: GaugeMetricFamily | CounterMetricFamily, counts: dict[str, int]) -> Metric:
-    for word, count in counts.items():
-        family.add_metric((word,), count)
     return family
 
 

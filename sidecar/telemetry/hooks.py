@@ -10,7 +10,8 @@ from __future__ import annotations
 import time
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final, TypeVar
+from itertools import product
+from typing import Final, NamedTuple
 
 from sidecar.telemetry.series import (
     LAG_BOUNDS,
@@ -77,46 +78,105 @@ COUNTS: Final = {
 }
 """The same, of what only grows."""
 
-RELOADS: Final[tuple[str, ...]] = ("success", "failure")
-ACCESS_MODES: Final[tuple[str, ...]] = ("shared", "exclusive", "wait_for_exclusive", "exclusive_with_fencing")
-CLAIM_OUTCOMES: Final[tuple[str, ...]] = ("granted", "waiting", "released", "lost", "held", "unavailable")
-"""Those that exist from the start; besides them the errors of the own APIs."""
-LOOPS: Final[tuple[str, ...]] = (
-    "ACLs", "claims", "cursors", "heartbeat", "idle clients", "keep-alive", "metadata", "ownerships",
-    "settings", "shadows", "silent clients", "snapshots",
-)  # fmt: skip
-"""What a node does all the time."""
-OUTCOMES: Final[tuple[str, ...]] = ("success", "failure")
-"""Of TLS handshakes and of logins."""
+
+class Counted(NamedTuple):
+    """A family of numbers that a node counts under words: what it is, its labels, and those series of it that exist
+    from the start, so that the first event is an increase and not the first value of a series. `bounds`: of a
+    histogram, in seconds; `falls`: a gauge, no counter.
+    """
+
+    text: str
+    labels: tuple[str, ...] = ()
+    first: Sequence[tuple[str, ...]] = ()
+    bounds: tuple[float, ...] = ()
+    falls: bool = False
+
+
+_ENDS: Final = ("success", "failure")
 MECHANISMS: Final[tuple[str, ...]] = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
-DISCONNECT_CAUSES: Final[tuple[str, ...]] = ("closed", "idle", "rejected", "silent")
-REFUSALS: Final[tuple[str, ...]] = ("address", "files", "principal", "rate", "total")
-"""Why a connection is closed as soon as it is accepted."""
-REJECTIONS: Final[tuple[str, ...]] = (
-    "login_timeout", "malformed", "memory", "too_large", "too_many", "too_slow", "truncated", "unread",
-)  # fmt: skip
-"""Why a client's requests are refused with more than an error code. These exist from the start."""
-EXPECTED_ERRORS: Final[tuple[tuple[str, str], ...]] = (
-    ("Produce", "LEADER_NOT_AVAILABLE"),
-    ("Produce", "NOT_LEADER_OR_FOLLOWER"),
-    ("Produce", "POLICY_VIOLATION"),
-    ("Produce", "PRODUCER_FENCED"),
-    ("Produce", "REQUEST_TIMED_OUT"),
-)
-"""Series that exist from the start: the first such answer is an increase then, not the first value of a series."""
 REDIS_ERRORS: Final[tuple[str, ...]] = (
     "away", "closed", "cluster", "denied", "loading", "out of memory", "read only", "timeout",
 )  # fmt: skip
-"""Likewise."""
-
-Key = TypeVar("Key", str, tuple[str, str])
 
 
-def _count(counts: dict[Key, int], key: Key, other: Key, more: int = 1) -> None:
-    """One more of a word; under `other` where there are too many already."""
-    if key not in counts and len(counts) >= WORDS_LIMIT:
-        key = other
-    counts[key] = counts.get(key, 0) + more
+def _each(*words: str) -> list[tuple[str, ...]]:
+    return [(word,) for word in words]
+
+
+COUNTED: Final = {
+    "client_connections": Counted("Connections of clients accepted."),
+    "listener_connections": Counted("Open connections of clients by listener.", ("listener",), falls=True),
+    "client_disconnects": Counted(
+        "Connections of clients that ended, by cause.", ("cause",), _each("closed", "idle", "rejected", "silent")
+    ),
+    "client_connections_refused": Counted(
+        "Connections that were closed at once, as there were too many: in all, of one address or principal, per second,"
+        " or for the open files that are left.",
+        ("reason",),
+        _each("address", "files", "principal", "rate", "total"),
+    ),
+    "client_rejections": Counted(
+        "Clients that sent what is not taken from them, by why. Of one connection each reason counts once or, where the"
+        " connection goes on, once in a while.",
+        ("reason",),
+        _each("login_timeout", "malformed", "memory", "too_large", "too_many", "too_slow", "truncated", "unread"),
+    ),
+    "client_throttles": Counted(
+        "Requests with which clients were over their quotas.", ("api",), _each("Fetch", "Produce")
+    ),
+    "client_throttle_seconds": Counted("Time for which they had to wait."),
+    "log_events_left_out": Counted("Events that were not logged, as there were many of their kind."),
+    "tls_handshakes": Counted("TLS handshakes of clients that ended.", ("result",), _each(*_ENDS)),
+    "authentications": Counted(
+        "Logins of clients by SASL that ended.", ("mechanism", "result"), [*product(MECHANISMS, _ENDS)]
+    ),
+    "response_errors": Counted(
+        "Errors in answers, by Kafka's name of the code.",
+        ("api", "error"),
+        [
+            ("Produce", "LEADER_NOT_AVAILABLE"),
+            ("Produce", "NOT_LEADER_OR_FOLLOWER"),
+            ("Produce", "POLICY_VIOLATION"),
+            ("Produce", "PRODUCER_FENCED"),
+            ("Produce", "REQUEST_TIMED_OUT"),
+        ],
+    ),
+    "takeovers": Counted(
+        "Completed changes of owner and failovers.",
+        ("mode",),
+        _each("shared", "exclusive", "wait_for_exclusive", "exclusive_with_fencing"),
+    ),
+    "takeover_duration_seconds": Counted(
+        "Time from the start of a takeover to its commit in the ownership topic.", bounds=REQUEST_BOUNDS
+    ),
+    "dedup_recovered_records": Counted("Records read to find the sequence ids of topics taken over."),
+    "dedup_recovery_duration_seconds": Counted(
+        "Time from a topic's fence until its sequence ids are known.", bounds=REQUEST_BOUNDS
+    ),
+    "dedup_snapshots": Counted("Snapshots of sequence ids written, one per partition."),
+    "dedup_snapshot_bytes": Counted("Size of the snapshots of sequence ids written."),
+    "claims": Counted(
+        "Claims to free strings and for reading; each resource counts.",
+        ("outcome",),
+        _each("granted", "waiting", "released", "lost", "held", "unavailable"),
+    ),
+    "redis_errors": Counted("Redis scripts without an answer, or with an error.", ("kind",), _each(*REDIS_ERRORS)),
+    "redis_command_duration_seconds": Counted("Time until a Redis script's answer.", ("script",), bounds=SHORT_BOUNDS),
+    "event_loop_lag_seconds": Counted("How late timers of the event loop fire.", bounds=LAG_BOUNDS),
+    "upstream_connection_errors": Counted(
+        "Connections to brokers that failed or broke.", ("broker",), _each("bootstrap")
+    ),
+    "loop_failures": Counted(
+        "Failures of the node's background loops; each is restarted.",
+        ("loop",),
+        _each(
+            *("ACLs", "claims", "cursors", "heartbeat", "idle clients", "keep-alive", "metadata", "ownerships"),
+            *("settings", "shadows", "silent clients", "snapshots"),
+        ),
+    ),
+    "config_reload": Counted("Reloads of the settings by SIGHUP.", ("outcome",), _each(*_ENDS)),
+}
+"""In the order of the metrics page. Values of labels are a few words each, however they come about."""
 
 
 class NodeMetrics:
@@ -137,33 +197,16 @@ class NodeMetrics:
         """Requests without an answer by API; asked when metrics are."""
         self.queue: Callable[[str], Queue] = lambda topic: Queue(0, 0)
         """Who waits for a topic; likewise."""
-        self.config_reloads: dict[str, int] = dict.fromkeys(RELOADS, 0)
-        self.clients_accepted = 0
-        self.listener_connections: dict[str, int] = {}
-        """Open connections by the name of the listener, of which settings have a few."""
-        self.disconnects: dict[str, int] = dict.fromkeys(DISCONNECT_CAUSES, 0)
-        self.refusals: dict[str, int] = dict.fromkeys(REFUSALS, 0)
-        self.rejections: dict[str, int] = dict.fromkeys(REJECTIONS, 0)
-        self.throttles: dict[str, int] = {"Fetch": 0, "Produce": 0}
-        self.throttle_seconds = 0.0
-        self.events_left_out: Callable[[], int] = int
-        """Events that were not logged, as there were many of their kind; asked when metrics are."""
-        self.handshakes: dict[str, int] = dict.fromkeys(OUTCOMES, 0)
-        self.logins: dict[tuple[str, str], int] = {(name, end): 0 for name in MECHANISMS for end in OUTCOMES}
+        self.counted: dict[str, dict[tuple[str, ...], float]] = {}
+        """The numbers of `COUNTED`, by name and values of labels."""
+        self.histograms: dict[str, dict[tuple[str, ...], Histogram]] = {}
+        for name, found in COUNTED.items():
+            series = found.first if found.labels else [()]
+            if found.bounds:
+                self.histograms[name] = {words: Histogram(found.bounds) for words in series}
+            else:
+                self.counted[name] = dict.fromkeys(series, 0)
         self.upstream_open = 0
-        self.upstream_errors: dict[str, int] = {"bootstrap": 0}
-        self.loop_failures: dict[str, int] = dict.fromkeys(LOOPS, 0)
-        self.response_errors: dict[tuple[str, str], int] = dict.fromkeys(EXPECTED_ERRORS, 0)
-        self.takeovers: dict[str, int] = dict.fromkeys(ACCESS_MODES, 0)
-        self.takeover_seconds = Histogram(REQUEST_BOUNDS)
-        self.ids_recovered_records = 0
-        self.ids_recovery_seconds = Histogram(REQUEST_BOUNDS)
-        self.snapshots = 0
-        self.snapshot_bytes = 0
-        self.claims: dict[str, int] = dict.fromkeys(CLAIM_OUTCOMES, 0)
-        self.redis_errors: dict[str, int] = dict.fromkeys(REDIS_ERRORS, 0)
-        self.redis_seconds: dict[str, Histogram] = {}
-        self.loop_lag = Histogram(LAG_BOUNDS)
         self.counts: dict[str, Callable[[], float]] = {}
         self.gauges: dict[str, Callable[[], float]] = {"upstream_connections": lambda: self.upstream_open}
 
@@ -177,46 +220,42 @@ class NodeMetrics:
         assert gauge in GAUGES, gauge
         self.gauges[gauge] = read
 
+    def count(self, name: str, *words: str, more: float = 1) -> None:
+        """Add to a number of `COUNTED`, under `_other` where its labels have too many values already."""
+        counts = self.counted[name]
+        if words not in counts and len(counts) >= WORDS_LIMIT:
+            words = (OTHER,) * len(words)
+        counts[words] = counts.get(words, 0) + more
+
+    def observe(self, name: str, seconds: float, *words: str) -> None:
+        """Count a duration in a histogram of `COUNTED`."""
+        found = self.histograms[name]
+        histogram = found.get(words)
+        if histogram is None:
+            histogram = found[words] = Histogram(COUNTED[name].bounds)
+        histogram.observe(seconds)
+
     # Clients ------------------------------------------------------------------------------------------------------
 
     def client_connected(self, listener: str) -> None:
         """A client's connection was accepted."""
-        self.clients_accepted += 1
-        _count(self.listener_connections, listener, OTHER)
+        self.count("client_connections")
+        self.count("listener_connections", listener)
 
     def client_disconnected(self, cause: str, listener: str) -> None:
         """It ended; `cause` is one of a few words."""
-        _count(self.disconnects, cause, OTHER)
-        _count(self.listener_connections, listener, OTHER, -1)
-
-    def connection_refused(self, reason: str) -> None:
-        """A connection, or one to a broker for a client, was one too many; `reason` is one of a few words."""
-        _count(self.refusals, reason, OTHER)
-
-    def client_rejected(self, reason: str) -> None:
-        """A client sent what is not taken from it; `reason` is one of a few words."""
-        _count(self.rejections, reason, OTHER)
+        self.count("client_disconnects", cause)
+        self.count("listener_connections", listener, more=-1)
 
     def throttled(self, key: int, seconds: float) -> None:
         """A client is over its quota with a request of this API, and is not read for so long."""
-        stats = self.apis.get(key, self.other_api)
-        _count(self.throttles, stats.name, OTHER)
-        self.throttle_seconds += seconds
-
-    def handshake_done(self, *, success: bool) -> None:
-        """A TLS handshake with a client ended."""
-        self.handshakes["success" if success else "failure"] += 1
-
-    def login_done(self, mechanism: str, *, success: bool) -> None:
-        """A client was let in by SASL, or refused."""
-        name = mechanism if mechanism in MECHANISMS else OTHER
-        key = name, "success" if success else "failure"
-        self.logins[key] = self.logins.get(key, 0) + 1
+        self.count("client_throttles", self.apis.get(key, self.other_api).name)
+        self.count("client_throttle_seconds", more=seconds)
 
     @property
     def client_connections(self) -> int:
         """How many are open."""
-        return self.clients_accepted - sum(self.disconnects.values())
+        return int(self.counted["client_connections"][()] - sum(self.counted["client_disconnects"].values()))
 
     def request_done(
         self, key: int, seconds: float, bytes_in: int, bytes_out: int, upstream: float, request: Traced
@@ -252,7 +291,7 @@ class NodeMetrics:
 
     def response_error(self, api: str, error: str) -> None:
         """An answer carried an error: names of the API and of the code. Several in one answer count each."""
-        _count(self.response_errors, (api, error), (OTHER, OTHER))
+        self.count("response_errors", api, error)
 
     # Upstream -----------------------------------------------------------------------------------------------------
 
@@ -264,14 +303,6 @@ class NodeMetrics:
         """One that stood has ended."""
         self.upstream_open -= 1
 
-    def upstream_error(self, broker: str) -> None:
-        """A connection could not be opened, or broke. `broker` is an id or an address of the bootstrap list."""
-        _count(self.upstream_errors, broker, OTHER)
-
-    def loop_failed(self, name: str) -> None:
-        """A loop that runs as long as the node raised, and begins again."""
-        _count(self.loop_failures, name, OTHER)
-
     # Governed topics ----------------------------------------------------------------------------------------------
 
     def governed_produce(self, topic: str, records: int, size: int) -> None:
@@ -282,7 +313,8 @@ class NodeMetrics:
 
     def fenced(self, topic: str, reason: str) -> None:
         """A batch was refused for want of a right to write; `reason` is one of a few words."""
-        _count(self.topics.get(topic).fenced, reason, OTHER)
+        fenced = self.topics.get(topic).fenced
+        fenced[reason] = fenced.get(reason, 0) + 1
 
     def owner_changed(self, topic: str, generation: int, name: str | None, mode: str | None) -> None:
         """The topic's owner, as this node knows it; `name` None: it has none.
@@ -298,11 +330,6 @@ class NodeMetrics:
         """The topic is no longer governed, another node serves it, or Kafka has it no more: its series end."""
         self.topics.forget(topic)
 
-    def takeover(self, mode: str, seconds: float) -> None:
-        """A change of owner or a failover was completed in `seconds`."""
-        _count(self.takeovers, mode, OTHER)
-        self.takeover_seconds.observe(seconds)
-
     def duplicates_dropped(self, topic: str, records: int) -> None:
         """Records whose sequence ids the log held were acknowledged and not written."""
         self.topics.get(topic).duplicates += records
@@ -311,49 +338,17 @@ class NodeMetrics:
         """A batch got a retriable error: it is not known yet whether its sequence ids are in the log."""
         self.topics.get(topic).unknown += 1
 
-    def ids_read(self, records: int) -> None:
-        """`records` more were read from a log, to find the sequence ids of a topic that was taken over."""
-        self.ids_recovered_records += records
-
-    def ids_recovered(self, seconds: float) -> None:
-        """The sequence ids of such a topic are known."""
-        self.ids_recovery_seconds.observe(seconds)
-
-    def snapshot_written(self, size: int) -> None:
-        """A snapshot of a partition's sequence ids is in Kafka; `size` in bytes."""
-        self.snapshots += 1
-        self.snapshot_bytes += size
-
     # Claims -------------------------------------------------------------------------------------------------------
 
     def claims_answered(self, outcome: str, resources: int) -> None:
         """Claims to so many free strings or readers' resources came to this; `outcome` is one of a few words."""
-        _count(self.claims, outcome, OTHER, resources)
+        self.count("claims", outcome, more=resources)
 
     # Redis --------------------------------------------------------------------------------------------------------
 
     def redis_command(self, script: str, seconds: float) -> None:
         """A script was answered."""
-        histogram = self.redis_seconds.get(script)
-        if histogram is None:
-            histogram = self.redis_seconds[script] = Histogram(SHORT_BOUNDS)
-        histogram.observe(seconds)
-
-    def redis_error(self, kind: str) -> None:
-        """A script was not answered, or with an error; `kind` is one of a few words."""
-        _count(self.redis_errors, kind, OTHER)
-
-    # The settings -------------------------------------------------------------------------------------------------
-
-    def config_reloaded(self, *, success: bool) -> None:
-        """The settings were read again, and taken over or not."""
-        self.config_reloads["success" if success else "failure"] += 1
-
-    # The loop -----------------------------------------------------------------------------------------------------
-
-    def loop_lagged(self, seconds: float) -> None:
-        """A timer of the event loop fired this much late."""
-        self.loop_lag.observe(seconds)
+        self.observe("redis_command_duration_seconds", seconds, script)
 
     # Shadow topics ------------------------------------------------------------------------------------------------
 

@@ -22,10 +22,9 @@ class _Kind:
 
 
 class Seldom:
-    """`left_out` counts every event that was not logged."""
+    """What was logged of each kind. `clock`: seconds."""
 
     def __init__(self, clock: Callable[[], float] | None = None) -> None:
-        self.left_out = 0
         self._clock = clock or time.monotonic
         self._kinds: dict[str, _Kind] = {}
 
@@ -43,7 +42,6 @@ class Seldom:
             found.began, found.logged = now, 0
         if found.logged >= most:
             found.left_out += 1
-            self.left_out += 1
             return None
         found.logged += 1
         left_out, found.left_out = found.left_out, 0

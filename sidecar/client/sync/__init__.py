@@ -15,7 +15,7 @@ raise RuntimeError, and the parent's connections stay open there until the child
 
 from __future__ import annotations
 
-from typing import Self
+from typing import Final, Self
 
 from aiokafka import ConsumerRecord
 
@@ -34,35 +34,16 @@ class ExclusiveProducer(LosableTwin["_ExclusiveProducer"], of=_ExclusiveProducer
     @makes(_ExclusiveProducer)
     def __init__(self) -> None: ...
 
-    @reads(_ExclusiveProducer, lambda twin: twin.name)
-    def name(self) -> None: ...
-
-    @reads(_ExclusiveProducer, lambda twin: twin.topic)
-    def topic(self) -> None: ...
-
-    @reads(_ExclusiveProducer, lambda twin: twin.partitions)
-    def partitions(self) -> None: ...
-
-    @reads(_ExclusiveProducer, lambda twin: twin.generation)
-    def generation(self) -> None: ...
-
-    @reads(_ExclusiveProducer, lambda twin: twin.last_sequence_id)
-    def last_sequence_id(self) -> None: ...
-
-    @reads(_ExclusiveProducer, lambda twin: twin.last_sequence_ids)
-    def last_sequence_ids(self) -> None: ...
-
-    @blocks(_ExclusiveProducer.send)
-    def send(self) -> None: ...
-
-    @blocks(_ExclusiveProducer.send_all)
-    def send_all(self) -> None: ...
-
-    @starts(_ExclusiveProducer.start)
-    def start(self) -> None: ...
-
-    @ends(_ExclusiveProducer.close)
-    def close(self) -> None: ...
+    name: Final = reads(_ExclusiveProducer, lambda twin: twin.name)
+    topic: Final = reads(_ExclusiveProducer, lambda twin: twin.topic)
+    partitions: Final = reads(_ExclusiveProducer, lambda twin: twin.partitions)
+    generation: Final = reads(_ExclusiveProducer, lambda twin: twin.generation)
+    last_sequence_id: Final = reads(_ExclusiveProducer, lambda twin: twin.last_sequence_id)
+    last_sequence_ids: Final = reads(_ExclusiveProducer, lambda twin: twin.last_sequence_ids)
+    send: Final = blocks(_ExclusiveProducer.send)
+    send_all: Final = blocks(_ExclusiveProducer.send_all)
+    start: Final = starts(_ExclusiveProducer.start)
+    close: Final = ends(_ExclusiveProducer.close)
 
 
 class Leadership(LosableTwin["_Leadership"], of=_Leadership):
@@ -84,26 +65,13 @@ class Leadership(LosableTwin["_Leadership"], of=_Leadership):
     @makes(_Leadership)
     def __init__(self) -> None: ...
 
-    @reads(_Leadership, lambda twin: twin.name)
-    def name(self) -> None: ...
-
-    @reads(_Leadership, lambda twin: twin.generation)
-    def generation(self) -> None: ...
-
-    @reads(_Leadership, lambda twin: twin.fencing_token)
-    def fencing_token(self) -> None: ...
-
-    @reads(_Leadership, lambda twin: twin.is_leader)
-    def is_leader(self) -> None: ...
-
-    @reads(_Leadership, lambda twin: twin.error)
-    def error(self) -> None: ...
-
-    @starts(_Leadership.start)
-    def start(self) -> None: ...
-
-    @ends(_Leadership.close)
-    def close(self) -> None: ...
+    name: Final = reads(_Leadership, lambda twin: twin.name)
+    generation: Final = reads(_Leadership, lambda twin: twin.generation)
+    fencing_token: Final = reads(_Leadership, lambda twin: twin.fencing_token)
+    is_leader: Final = reads(_Leadership, lambda twin: twin.is_leader)
+    error: Final = reads(_Leadership, lambda twin: twin.error)
+    start: Final = starts(_Leadership.start)
+    close: Final = ends(_Leadership.close)
 
 
 class ShadowReader(Twin["_ShadowReader"], of=_ShadowReader):
@@ -112,35 +80,16 @@ class ShadowReader(Twin["_ShadowReader"], of=_ShadowReader):
     @makes(_ShadowReader)
     def __init__(self) -> None: ...
 
-    @reads(_ShadowReader, lambda twin: twin.shadow)
-    def shadow(self) -> None: ...
-
-    @reads(_ShadowReader, lambda twin: twin.group)
-    def group(self) -> None: ...
-
-    @reads(_ShadowReader, lambda twin: twin.partitions)
-    def partitions(self) -> None: ...
-
-    @ends(_ShadowReader.close)
-    def close(self) -> None: ...
-
-    @blocks(_ShadowReader.read_available)
-    def read_available(self) -> None: ...
-
-    @blocks(_ShadowReader.commit)
-    def commit(self) -> None: ...
-
-    @blocks(_ShadowReader.lag)
-    def lag(self) -> None: ...
-
-    @calls(_ShadowReader.seek)
-    def seek(self) -> None: ...
-
-    @blocks(_ShadowReader.seek_to_beginning)
-    def seek_to_beginning(self) -> None: ...
-
-    @blocks(_ShadowReader.seek_to_end)
-    def seek_to_end(self) -> None: ...
+    shadow: Final = reads(_ShadowReader, lambda twin: twin.shadow)
+    group: Final = reads(_ShadowReader, lambda twin: twin.group)
+    partitions: Final = reads(_ShadowReader, lambda twin: twin.partitions)
+    close: Final = ends(_ShadowReader.close)
+    read_available: Final = blocks(_ShadowReader.read_available)
+    commit: Final = blocks(_ShadowReader.commit)
+    lag: Final = blocks(_ShadowReader.lag)
+    seek: Final = calls(_ShadowReader.seek)
+    seek_to_beginning: Final = blocks(_ShadowReader.seek_to_beginning)
+    seek_to_end: Final = blocks(_ShadowReader.seek_to_end)
 
     def __iter__(self) -> Self:
         return self
@@ -159,86 +108,31 @@ class AdminClient(Twin["_AdminClient"], of=_AdminClient):
     @makes(_AdminClient)
     def __init__(self) -> None: ...
 
-    @reads(_AdminClient, lambda twin: twin.url)
-    def url(self) -> None: ...
-
-    @ends(_AdminClient.close)
-    def close(self) -> None: ...
-
-    @blocks(_AdminClient.status)
-    def status(self) -> None: ...
-
-    @iterates(_AdminClient.clients)
-    def clients(self) -> None: ...
-
-    @blocks(_AdminClient.settings)
-    def settings(self) -> None: ...
-
-    @iterates(_AdminClient.events)
-    def events(self) -> None: ...
-
-    @blocks(_AdminClient.refusals)
-    def refusals(self) -> None: ...
-
-    @iterates(_AdminClient.topics)
-    def topics(self) -> None: ...
-
-    @blocks(_AdminClient.topic)
-    def topic(self) -> None: ...
-
-    @iterates(_AdminClient.partitions)
-    def partitions(self) -> None: ...
-
-    @iterates(_AdminClient.groups)
-    def groups(self) -> None: ...
-
-    @blocks(_AdminClient.last_records)
-    def last_records(self) -> None: ...
-
-    @blocks(_AdminClient.create_topic)
-    def create_topic(self) -> None: ...
-
-    @blocks(_AdminClient.set_policy)
-    def set_policy(self) -> None: ...
-
-    @blocks(_AdminClient.delete_policy)
-    def delete_policy(self) -> None: ...
-
-    @blocks(_AdminClient.delete_topic)
-    def delete_topic(self) -> None: ...
-
-    @blocks(_AdminClient.fence)
-    def fence(self) -> None: ...
-
-    @blocks(_AdminClient.release)
-    def release(self) -> None: ...
-
-    @blocks(_AdminClient.producers)
-    def producers(self) -> None: ...
-
-    @blocks(_AdminClient.producer)
-    def producer(self) -> None: ...
-
-    @blocks(_AdminClient.forget_producer)
-    def forget_producer(self) -> None: ...
-
-    @blocks(_AdminClient.shadows)
-    def shadows(self) -> None: ...
-
-    @blocks(_AdminClient.shadow)
-    def shadow(self) -> None: ...
-
-    @blocks(_AdminClient.create_shadow)
-    def create_shadow(self) -> None: ...
-
-    @blocks(_AdminClient.change_shadow)
-    def change_shadow(self) -> None: ...
-
-    @blocks(_AdminClient.delete_shadow)
-    def delete_shadow(self) -> None: ...
-
-    @iterates(_AdminClient.cursors)
-    def cursors(self) -> None: ...
-
-    @blocks(_AdminClient.reset_cursor)
-    def reset_cursor(self) -> None: ...
+    url: Final = reads(_AdminClient, lambda twin: twin.url)
+    close: Final = ends(_AdminClient.close)
+    status: Final = blocks(_AdminClient.status)
+    clients: Final = iterates(_AdminClient.clients)
+    settings: Final = blocks(_AdminClient.settings)
+    events: Final = iterates(_AdminClient.events)
+    refusals: Final = blocks(_AdminClient.refusals)
+    topics: Final = iterates(_AdminClient.topics)
+    topic: Final = blocks(_AdminClient.topic)
+    partitions: Final = iterates(_AdminClient.partitions)
+    groups: Final = iterates(_AdminClient.groups)
+    last_records: Final = blocks(_AdminClient.last_records)
+    create_topic: Final = blocks(_AdminClient.create_topic)
+    set_policy: Final = blocks(_AdminClient.set_policy)
+    delete_policy: Final = blocks(_AdminClient.delete_policy)
+    delete_topic: Final = blocks(_AdminClient.delete_topic)
+    fence: Final = blocks(_AdminClient.fence)
+    release: Final = blocks(_AdminClient.release)
+    producers: Final = blocks(_AdminClient.producers)
+    producer: Final = blocks(_AdminClient.producer)
+    forget_producer: Final = blocks(_AdminClient.forget_producer)
+    shadows: Final = blocks(_AdminClient.shadows)
+    shadow: Final = blocks(_AdminClient.shadow)
+    create_shadow: Final = blocks(_AdminClient.create_shadow)
+    change_shadow: Final = blocks(_AdminClient.change_shadow)
+    delete_shadow: Final = blocks(_AdminClient.delete_shadow)
+    cursors: Final = iterates(_AdminClient.cursors)
+    reset_cursor: Final = blocks(_AdminClient.reset_cursor)

@@ -1,23 +1,64 @@
 """What all synchronous classes share: each runs its asynchronous twin in an event loop in a thread (a portal).
 
-A method is declared by a decorator that names the asynchronous one. Its parameters, their types and its docstring are
-that one's: type checkers find them through `ParamSpec`, programs when they run.
+A method is declared by a function that takes the asynchronous one. Its parameters, their types and its docstring are
+that one's: type checkers find them through `ParamSpec`, programs when they run. The docstring is that one's for
+programs that block: they await nothing.
 """
-# ruff: noqa: SLF001 - the decorators declare methods of `Twin`, and call what is private to it
+
+# ruff: noqa: SLF001 - the functions declare methods of `Twin`, and call what is private to it
 
 from __future__ import annotations
 
 import asyncio
 import functools
 import inspect
+import re
 import threading
 import weakref
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
-from types import TracebackType
+from types import FunctionType, TracebackType
 from typing import Any, Concatenate, Final, Generic, ParamSpec, Protocol, Self, TypeVar, cast
 
 from sidecar.client.sync.portal import Portal
-from sidecar.client.sync.words import blocking, with_example
+
+_WORDS: Final = (
+    ("Use it in one event loop, once.", "Use it once, from as many threads as you like."),
+    ("Cancelling it loses none.", "Interrupting it loses none."),
+    ("Cancelled, it does so at once.", "Interrupted, at once."),
+    ("Several may be awaited at once:", "Threads may call it at once:"),
+    ("Cancelled, it takes back", "Interrupted, it takes back"),
+    ("A cancelled `send` takes", "An interrupted `send` takes"),
+    ("or cancelled: nothing", "or interrupted: nothing"),
+    ("async with", "with"),
+    ("async for", "for"),
+    ("import asyncio\n", ""),
+    ("from contextlib import aclosing", "from contextlib import closing"),
+    ("aclosing(", "closing("),
+    ("from sidecar.client import", "from sidecar.client.sync import"),
+    (
+        "from sidecar.client.sync import ExclusiveProducer, Receipt, Record",
+        "from sidecar.client import Receipt, Record\nfrom sidecar.client.sync import ExclusiveProducer",
+    ),
+    ("async def", "def"),
+    ("asyncio.run(main())", "main()"),
+    ("await ", ""),
+)
+_AWAITED: Final = re.compile(r"(?<!\w)\(await ([^()]*\([^()]*\))\)")
+_EXAMPLE: Final = re.compile(r"```python\n.*?```", re.DOTALL)
+
+
+def blocking(text: str | None) -> str:
+    """A docstring for programs that block."""
+    found = _AWAITED.sub(r"\1", inspect.cleandoc(text or ""))
+    for word, instead in _WORDS:
+        found = found.replace(word, instead)
+    return found
+
+
+def with_example(text: str | None, own: str | None) -> str:
+    """`text` with the example in `own` in place of its first one, where there is one in `own`."""
+    found, example = inspect.cleandoc(text or ""), _EXAMPLE.search(inspect.cleandoc(own or ""))
+    return found if example is None else _EXAMPLE.sub(lambda _: example[0], found, count=1)
 
 
 class Closable(Protocol):
@@ -38,8 +79,6 @@ ItemT = TypeVar("ItemT")
 SelfT = TypeVar("SelfT")
 TwinT = TypeVar("TwinT", bound=Closable)
 LosableT = TypeVar("LosableT", bound=Losable)
-Declared = Callable[..., None]
-"""A method that has a name and no body: it stands for the asynchronous one."""
 
 _LEFT_OPEN_S: Final = 5.0
 """How long closing what was left open may take when the interpreter exits, in seconds."""
@@ -53,6 +92,11 @@ class Twin(Generic[TwinT]):
         super().__init_subclass__()
         if of is not None:
             cls.__doc__ = blocking(with_example(of.__doc__, cls.__doc__))
+        for name, member in vars(cls).items():
+            if isinstance(member, property):
+                member.__doc__ = blocking(getattr(of, name).__doc__)
+            elif isinstance(member, FunctionType) and hasattr(member, "__wrapped__"):
+                member.__module__, member.__qualname__ = cls.__module__, f"{cls.__qualname__}.{name}"
 
     def __init__(self, twin: TwinT) -> None:
         self._twin = twin
@@ -155,54 +199,10 @@ class LosableTwin(Twin[LosableT]):
 # Declared by the asynchronous method ----------------------------------------------------------------------------------
 
 
-def makes(source: Callable[P, Closable]) -> Callable[[Declared], Callable[Concatenate[Any, P], None]]:
-    """A constructor, which makes an object of the asynchronous class."""
+class Method(Generic[P, ResultT]):
+    """A method, as type checkers see it."""
 
-    def begin(twin: Any, *args: Any, **named: Any) -> None:
-        Twin.__init__(twin, source(*args, **named))
-
-    return lambda declared: _like(declared, cast("Any", source).__init__, begin)
-
-
-def blocks(
-    source: Callable[Concatenate[SelfT, P], Awaitable[ResultT]],
-) -> Callable[[Declared], Callable[Concatenate[Any, P], ResultT]]:
-    """A method that waits for a coroutine. Raises RuntimeError if the twin is not open."""
-    return _runs(source, Twin._run)
-
-
-def starts(
-    source: Callable[Concatenate[SelfT, P], Awaitable[ResultT]],
-) -> Callable[[Declared], Callable[Concatenate[Any, P], ResultT]]:
-    """A method that opens the twin; if it fails, nothing stays open."""
-    return _runs(source, Twin._start)
-
-
-def ends(source: Callable[[SelfT], Awaitable[None]]) -> Callable[[Declared], Callable[[Any], None]]:
-    """A method that closes the twin; only the first call does anything, and others wait for it."""
-    return _runs(source, Twin._finish)
-
-
-def calls(
-    source: Callable[Concatenate[SelfT, P], ResultT],
-) -> Callable[[Declared], Callable[Concatenate[Any, P], ResultT]]:
-    """A method that does not wait; it runs in the loop all the same."""
-    return _runs(source, Twin._call)
-
-
-def iterates(
-    source: Callable[Concatenate[SelfT, P], AsyncGenerator[ItemT]],
-) -> Callable[[Declared], Callable[Concatenate[Any, P], Generator[ItemT]]]:
-    """A generator of what an asynchronous one yields."""
-    signature = inspect.signature(source)
-    returns = str(signature.return_annotation).removeprefix("Async")
-
-    def declare(declared: Declared) -> Any:
-        found = _runs(source, Twin._iterate)(declared)
-        found.__signature__ = signature.replace(return_annotation=returns)
-        return found
-
-    return declare
+    def __get__(self, twin: object, owner: type[Any] | None = None) -> Callable[P, ResultT]: ...  # pyright: ignore[reportReturnType]
 
 
 class Read(Generic[ResultT]):
@@ -211,30 +211,61 @@ class Read(Generic[ResultT]):
     def __get__(self, twin: object, owner: type[Any] | None = None) -> ResultT: ...  # pyright: ignore[reportReturnType]
 
 
-def reads(source: type[SelfT], get: Callable[[SelfT], ResultT]) -> Callable[[Declared], Read[ResultT]]:
+def makes(source: Callable[P, Closable]) -> Callable[[Callable[..., None]], Callable[Concatenate[Any, P], None]]:
+    """A constructor, which makes an object of the asynchronous class; it stands for an empty one."""
+
+    def begin(twin: Any, *args: Any, **named: Any) -> None:
+        Twin.__init__(twin, source(*args, **named))
+
+    return lambda _: _like(cast("Any", source).__init__, begin)
+
+
+def blocks(source: Callable[Concatenate[SelfT, P], Awaitable[ResultT]]) -> Method[P, ResultT]:
+    """A method that waits for a coroutine. Raises RuntimeError if the twin is not open."""
+    return _runs(source, Twin._run)
+
+
+def starts(source: Callable[Concatenate[SelfT, P], Awaitable[ResultT]]) -> Method[P, ResultT]:
+    """A method that opens the twin; if it fails, nothing stays open."""
+    return _runs(source, Twin._start)
+
+
+def ends(source: Callable[Concatenate[SelfT, P], Awaitable[None]]) -> Method[P, None]:
+    """A method that closes the twin; only the first call does anything, and others wait for it."""
+    return _runs(source, Twin._finish)
+
+
+def calls(source: Callable[Concatenate[SelfT, P], ResultT]) -> Method[P, ResultT]:
+    """A method that does not wait; it runs in the loop all the same."""
+    return _runs(source, Twin._call)
+
+
+def iterates(source: Callable[Concatenate[SelfT, P], AsyncGenerator[ItemT]]) -> Method[P, Generator[ItemT]]:
+    """A generator of what an asynchronous one yields."""
+    signature = inspect.signature(source)
+    found = _runs(source, Twin._iterate)
+    found.__signature__ = signature.replace(return_annotation=str(signature.return_annotation).removeprefix("Async"))
+    return found
+
+
+def reads(_source: type[SelfT], get: Callable[[SelfT], ResultT]) -> Read[ResultT]:
     """A property of the asynchronous class: `get` reads it, in the loop."""
-
-    def declare(declared: Declared) -> Any:
-        documented = blocking(getattr(source, declared.__name__).__doc__)
-        return property(lambda twin: twin._call(lambda: get(twin._twin)), doc=documented)
-
-    return declare
+    return cast("Any", property(lambda twin: twin._call(lambda: get(twin._twin))))
 
 
-def _runs(source: Callable[..., Any], run: Callable[..., Any]) -> Callable[[Declared], Any]:
+def _runs(source: Callable[..., Any], run: Callable[..., Any]) -> Any:
     name = source.__name__
 
     def method(twin: Twin[Any], *args: Any, **named: Any) -> Any:
         return run(twin, lambda: getattr(twin._twin, name)(*args, **named))
 
-    return lambda declared: _like(declared, source, method)
+    return _like(source, method)
 
 
-def _like(declared: Declared, source: Callable[..., Any], method: Any) -> Any:
-    """`method` under the name that was declared, with the parameters and the docstring of `source`."""
+def _like(source: Callable[..., Any], method: Any) -> Any:
+    """`method` with the parameters and the docstring of `source`."""
     functools.update_wrapper(method, source)
     method.__doc__ = blocking(source.__doc__)
-    method.__module__, method.__qualname__ = declared.__module__, declared.__qualname__
     return method
 
 

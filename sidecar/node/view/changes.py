@@ -1,9 +1,12 @@
-"""What people change: policies, and who owns a topic."""
+"""What people change: topics that they create, policies, and who owns a topic."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
+from typing import Final
 
 from metadata import GenerationChanged, MetadataUnavailable
 from sidecar.changelog import MASTER_SLOT, ChangelogError, partition_slot
@@ -14,21 +17,94 @@ from sidecar.exclusive.slots import GenerationError
 from sidecar.exclusive.takeover import LostRaceError
 from sidecar.gateway.owners import BehindError
 from sidecar.node import port
-from sidecar.node.parts import Running
-from sidecar.node.view.serving import rooms_of
+from sidecar.node.parts import rooms_of
 from sidecar.node.view.topics import TopicsView
-from sidecar.protocol.caller import UpstreamError
-from sidecar.protocol.errors import KafkaError, no_topic
+from sidecar.protocol.caller import UnknownTopicError, UpstreamError
+from sidecar.protocol.calls.admin import CreateTopics
+from sidecar.protocol.errors import APPEND_IN_DOUBT, ErrorCode, KafkaError, error_name, no_topic
 
 _AWAY = (UpstreamError, KafkaError, ChangelogError, LostRaceError, TimeoutError)
+_TIMEOUT_MS: Final = 15_000
+_POLL_S: Final = 0.1
+_STAMPS: Final = "message.timestamp.type"
+_WRONG: Final = frozenset(
+    {
+        ErrorCode.INVALID_TOPIC_EXCEPTION,
+        ErrorCode.INVALID_PARTITIONS,
+        ErrorCode.INVALID_REPLICATION_FACTOR,
+        ErrorCode.INVALID_CONFIG,
+        ErrorCode.INVALID_REQUEST,
+        ErrorCode.POLICY_VIOLATION,
+    }
+)
+_REFUSED: Final = frozenset({ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.CLUSTER_AUTHORIZATION_FAILED})
 
 
-class Changes:
-    """Changes to the topics of one node."""
+class Changes(TopicsView):
+    """The same, and changes to them."""
 
-    def __init__(self, node: Running, topics: TopicsView) -> None:
-        self._node = node
-        self._topics = topics
+    async def create_topic(self, wanted: port.NewTopic, policy: port.Policy | None, by: str = "") -> port.Topic:
+        """Create a topic, then set fields of its policy; returns when clients find it and the policy is in force.
+        Raises ConflictError where there is such a topic, InvalidError with Kafka's reason where Kafka refuses it: then
+        nothing was done. `by`: who wants it, for the history.
+
+        The topic comes first: of two who create it at once one gets 409, and must not change what the other one made.
+        """
+        stamps = self._stamps(wanted.name, policy)
+        await self._create(wanted if stamps is None else _stamped(wanted, by_brokers=stamps))
+        await self._wait_for(wanted.name)
+        if policy is None:
+            return await self.described(wanted.name)
+        try:
+            return await self.merge_policy(wanted.name, policy, by=by)
+        except port.PortError as error:
+            raise type(error)(f"{wanted.name} is made, its policy is not set: {error}") from None
+
+    def _stamps(self, name: str, policy: port.Policy | None) -> bool | None:
+        """Whether brokers are to stamp records, by the policy or by one that an earlier topic of this name left."""
+        if policy is not None and policy.log_append_time is not None:
+            return policy.log_append_time
+        left = rooms_of(self._node).governed.catalog.book.exact(name)
+        return None if left is None else left.log_append_time
+
+    async def _create(self, wanted: port.NewTopic) -> None:
+        name, upstream = wanted.name, self._node.upstream
+        try:
+            answers = await upstream.call(upstream.controller(), CreateTopics((wanted,), _TIMEOUT_MS))
+        except (UpstreamError, KafkaError, TimeoutError) as error:
+            raise port.UnavailableError.unsettled(error, f"sidecar topic show {name}") from None
+        error, message = answers[name]
+        if error == ErrorCode.TOPIC_ALREADY_EXISTS:
+            raise port.ConflictError(self._existing(name))
+        if error in _WRONG:
+            raise port.InvalidError(f"Kafka refuses a topic {name}: {error_name(error)}: {message}")
+        if error in _REFUSED:
+            raise port.ConflictError(f"Kafka does not let the node create topics: {error_name(error)}: {message}")
+        if error in APPEND_IN_DOUBT:
+            doubt = KafkaError(error, message or "")
+            raise port.UnavailableError.unsettled(doubt, f"sidecar topic show {name}")
+        if error:
+            raise port.UnavailableError(f"Kafka did not create {name}: {error_name(error)}: {message}")
+
+    def _existing(self, name: str) -> str:
+        source = self._node.resolver.source(name.encode())
+        if source is not None:
+            return f"{name} is a shadow of {source.topic.decode()} already: see `sidecar shadow show {name}`"
+        return f"there is a topic {name} already: `sidecar topic set {name}` changes its policy"
+
+    async def _wait_for(self, name: str) -> None:
+        """Until every partition has a leader, as far as the node sees."""
+        try:
+            async with asyncio.timeout(_TIMEOUT_MS / 1000):
+                while True:
+                    try:
+                        await self._node.upstream.whole_layout(name)
+                    except (UnknownTopicError, KafkaError):
+                        await asyncio.sleep(_POLL_S)
+                    else:
+                        return
+        except (UpstreamError, TimeoutError) as error:
+            raise port.UnavailableError.unsettled(error, f"sidecar topic show {name}") from None
 
     async def catch_up(self) -> None:
         """Returns once this node knows what any node acknowledged before. A client that asks for owners, of who serves
@@ -61,13 +137,13 @@ class Changes:
 
     async def described(self, name: str) -> port.Topic:
         """A topic or prefix that is there, as it is now."""
-        return (await self._topics.of([name], producers=True))[0]
+        return (await self.topics([name], producers=True))[0]
 
     async def _wanted(self, name: str, match: port.IfMatch | None) -> Wanted | None:
         """What a policy is to change under; raises GenerationError where something is to be there that is not."""
         if match is None:
             return None
-        found = next(iter(await self._topics.of([name])), None)
+        found = next(iter(await self.topics([name])), None)
         if match.partition is not None and found is not None:
             if found.generations is None:
                 raise port.InvalidError(f"{name} has no owners of partitions: leave partition out")
@@ -87,18 +163,6 @@ class Changes:
         if not deleted:
             raise port.NotFoundError(f"{name} has no policy of its own")
 
-    def check_serving(self, name: str) -> None:
-        """Raises ElsewhereError where another live node serves the topic. Quick: no round trip."""
-        rooms = rooms_of(self._node)
-        if rooms.governed.serves(name):
-            return
-        number = self._node.nodes.serving.get(name.encode())
-        if number is None and not rooms.membership.available:  # then the last one that wrote down that it does
-            recorded = rooms.changelog.view.serving(name)
-            number = None if recorded is None else recorded.value.node
-        if number not in (None, self._node.settings.node_id):
-            self._check_node(name, number)
-
     def _check_recorded(self, name: str, partition: int | None) -> None:
         """Where this node knows no owner: raises `ElsewhereError` where the changelog has one at another live
         node, of which Redis, emptied a moment ago, does not know yet.
@@ -110,16 +174,6 @@ class Changes:
         recorded = rooms.changelog.view.serving(name, slot)
         if recorded is not None and recorded.value.session and recorded.value.node != self._node.settings.node_id:
             self._check_node(name, recorded.value.node)
-
-    def _check_node(self, name: str, number: int) -> None:
-        live = rooms_of(self._node).governed.catalog.live
-        if live is None or number not in live.nodes:
-            return
-        admin = live.nodes[number].admin
-        if admin == str(self._node.settings.admin_advertise):
-            why = f"both nodes say that their admin address is {admin}, so this one cannot (SIDECAR_ADMIN_ADVERTISE)"
-            raise port.ElsewhereError(f"node {number} serves {name}: ask it; {why}", None)
-        raise port.ElsewhereError(f"node {number} serves {name}: ask it, at {admin}", admin)
 
     async def fence(self, name: str, partition: int | None, generations: frozenset[int] | None = None) -> port.Topic:
         """Depose the owner for ever. `partition`: of a topic with scope partition.
@@ -138,7 +192,7 @@ class Changes:
         self, name: str, partition: int | None, generations: frozenset[int] | None, *, fence: bool
     ) -> port.Topic:
         await self.catch_up()
-        described = await self._topics.of([name])
+        described = await self.topics([name])
         if not described:
             raise port.NotFoundError(no_topic(name))
         if described[0].policy is None:
@@ -179,3 +233,12 @@ def _policy_changing(name: str) -> Iterator[None]:
         raise port.UnavailableError(f"Redis does not answer, so policies cannot change now: {error}") from None
     except _AWAY as error:
         raise port.UnavailableError.unsettled(error, f"sidecar topic show {name}") from None
+
+
+def _stamped(wanted: port.NewTopic, *, by_brokers: bool) -> port.NewTopic:
+    """With the setting that the policy's field stands for, so that the first record has it as well."""
+    kind = "LogAppendTime" if by_brokers else "CreateTime"
+    said = wanted.configs.get(_STAMPS, kind)
+    if said != kind:
+        raise port.InvalidError(f"log_append_time means {_STAMPS}={kind}, and the settings say {said}: leave one away")
+    return replace(wanted, configs={**wanted.configs, _STAMPS: kind})

@@ -8,9 +8,8 @@ from typing import Final, TypeVar
 
 from sidecar.cluster.logs import LogMovedError, LogReader, Names, last_records
 from sidecar.node import port
-from sidecar.node.parts import Running
+from sidecar.node.parts import Parts, rooms_of
 from sidecar.node.port import ConflictError, InvalidError, NotFoundError, UnavailableError
-from sidecar.node.view.serving import rooms_of
 from sidecar.protocol.caller import Channel, UnknownTopicError, UpstreamError
 from sidecar.protocol.calls.admin import DescribeLogDirs
 from sidecar.protocol.errors import ErrorCode, KafkaError, no_topic
@@ -37,7 +36,7 @@ class LogView:
     log cannot be read.
     """
 
-    def __init__(self, node: Running) -> None:
+    def __init__(self, node: Parts) -> None:
         self._node = node
         self._logs = LogReader(node.upstream, Channel("records"))
         self._one = asyncio.Lock()

@@ -1,45 +1,39 @@
-"""A node as its HTTP side sees it, put together from its parts. Changes nothing by itself."""
+"""A node as its HTTP side sees it, put together from its parts, and what the node calls of that. Changes nothing by
+itself.
+"""
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Sequence
+import asyncio
+from bisect import bisect_right
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from typing import Final, Protocol
 
 from sidecar.changelog import follow_events
+from sidecar.exclusive.identity import shown_name
+from sidecar.gateway.client import Client
 from sidecar.node import port
 from sidecar.node.gauges import known_ids
-from sidecar.node.parts import Rooms, Running
+from sidecar.node.parts import Parts, Rooms, rooms_of
+from sidecar.node.port import ClientFacts
 from sidecar.node.view.changes import Changes
-from sidecar.node.view.clients import page_of
-from sidecar.node.view.creation import Creation
-from sidecar.node.view.ids import IdsView
 from sidecar.node.view.logs import LogView
-from sidecar.node.view.serving import rooms_of
-from sidecar.node.view.shadows import ShadowView
-from sidecar.node.view.topics import TopicsView
 from sidecar.protocol.caller import Channel, UpstreamError
+from sidecar.settings import Settings
 from sidecar.settings.loaded import Shown
+from sidecar.telemetry.hooks import NodeMetrics
 from sidecar.v1 import state_pb2 as state
 
 NO_CHANGE = "no topic can change its owner now"
 _EVENT_STREAMS = 8
 
 
-class NodeView:
+class NodeView(Changes):
     """What is asked of a node, and changed in it. All methods may raise `UnavailableError`."""
 
-    def __init__(self, node: Running) -> None:
-        self._node = node
-        self.shadows = ShadowView(node)
+    def __init__(self, node: Parts) -> None:
+        super().__init__(node)
         self.logs = LogView(node)
-        topics = TopicsView(node, self.shadows)
-        changes = Changes(node, topics)
-        ids = IdsView(node, changes.check_serving)
-        self.topic_names, self.topics = topics.names, topics.of
-        self.catch_up, self.check_serving = changes.catch_up, changes.check_serving
-        self.create_topic = Creation(node, changes).create
-        self.merge_policy, self.delete_policy = changes.merge_policy, changes.delete_policy
-        self.fence, self.release = changes.fence, changes.release
-        self.producers, self.producer, self.forget_producer = ids.producers, ids.producer, ids.forget_producer
         self._event_channels = [Channel(f"events-{number}") for number in range(_EVENT_STREAMS)]
 
     async def checks(self) -> Sequence[port.Check]:
@@ -103,7 +97,7 @@ class NodeView:
 
     def settings(self) -> Sequence[Shown]:
         """The node's settings, secrets masked."""
-        return self._node.loaded.shown()
+        return self._node.loaded.shown
 
     async def events(
         self, after: int | None, newest: int = 0, topic: str | None = None
@@ -131,3 +125,74 @@ def _kafka(known: bool, tail_error: Exception | None) -> tuple[bool, str]:
         return False, "no broker is known"
     silent = isinstance(tail_error, UpstreamError)
     return not silent, str(tail_error) if silent else ""
+
+
+_AT_ONCE: Final = 100
+"""Clients that are looked at before the loop may do something else."""
+
+
+async def page_of(
+    clients: Mapping[int, Client], node_id: int, after: int, most: int
+) -> tuple[list[ClientFacts], int | None]:
+    """`most` clients whose connections have ids above `after`, the oldest first, and the last id looked at where there
+    are more. Ids rise and are never used again: a client that stays connected is on exactly one page of several.
+    """
+    ids = sorted(clients)
+    start = bisect_right(ids, after)
+    chosen = ids[start : start + most]
+    found: list[ClientFacts] = []
+    for number, each in enumerate(chosen):
+        if number % _AT_ONCE == _AT_ONCE - 1:
+            await asyncio.sleep(0)
+        client = clients.get(each)  # it may have gone meanwhile
+        if client is not None:
+            found.append(_facts(client, node_id))
+    return found, chosen[-1] if start + most < len(ids) else None
+
+
+def _facts(client: Client, node_id: int) -> ClientFacts:
+    identity, connection = client.identity, client.connection
+    return ClientFacts(
+        node_id=node_id,
+        client_id="" if identity is None else shown_name(identity.raw.decode(errors="replace")),
+        name="" if identity is None else identity.shown,
+        mode=None if identity is None else identity.mode,
+        software=(_shown(client.software.name), _shown(client.software.version)),
+        principal=_principal(client),
+        listener=client.listener,
+        address=connection.peer,
+        since_ms=connection.since_ms,
+        requests=connection.requests,
+        bytes_in=connection.bytes_in,
+        bytes_out=connection.bytes_out,
+        in_flight=connection.unanswered,
+    )
+
+
+def _principal(client: Client) -> str | None:
+    """Whose it is; before its login nobody's."""
+    return shown_name(client.principal) if client.login is None or client.login.done else None
+
+
+def _shown(text: str) -> str | None:
+    return shown_name(text) or None
+
+
+class AdminService(Protocol):
+    """The HTTP side as the node sees it."""
+
+    async def start(self) -> None:
+        """Listen. Raises OSError where the address is taken."""
+        ...
+
+    async def stop(self) -> None:
+        """Close; calls under way get a moment to end. Repeating it is harmless."""
+        ...
+
+    def take(self, settings: Settings) -> None:
+        """From now on these hold, as far as they may change while it runs."""
+        ...
+
+
+AdminFactory = Callable[[NodeView, NodeMetrics, Settings], AdminService]
+"""How the node is given its HTTP side: `sidecar.admin.server.AdminServer` is one."""

@@ -1,16 +1,16 @@
-"""Shadow topics as the HTTP side sees them."""
+"""Shadow topics, their cursors and their numbers as the HTTP side sees them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import asyncio
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Final
 
 from sidecar.changelog import FAILURES
 from sidecar.node import port
+from sidecar.node.parts import Parts, rooms_of
 from sidecar.node.port import ConflictError, InvalidError, NotFoundError, UnavailableError
-from sidecar.node.view.cursors import CursorView
-from sidecar.node.view.serving import rooms_of
 from sidecar.protocol.caller import UpstreamError
 from sidecar.protocol.errors import ErrorCode, KafkaError, no_topic
 from sidecar.protocol.metadata import MetadataRequest, TopicState
@@ -24,7 +24,10 @@ from sidecar.shadow.catalog import (
     UnmadeError,
     nobody_reads,
 )
+from sidecar.shadow.cursor_room import CursorRoom
+from sidecar.shadow.cursors import ClosedError, Cursor
 
+_AWAY = (UpstreamError, KafkaError, TimeoutError)
 _REFUSED: Final = frozenset(
     {
         ErrorCode.TOPIC_AUTHORIZATION_FAILED,
@@ -36,8 +39,11 @@ _REFUSED: Final = frozenset(
 )
 
 
-class ShadowView(CursorView):
-    """Shadow topics of one node. All methods may raise `UnavailableError`."""
+class ShadowView:
+    """Shadow topics of one node, and their cursors. All methods may raise `UnavailableError`."""
+
+    def __init__(self, node: Parts) -> None:
+        self._node = node
 
     def _catalog(self) -> ShadowCatalog:
         return rooms_of(self._node).shadows
@@ -151,6 +157,53 @@ class ShadowView(CursorView):
         except (UpstreamError, KafkaError) as error:
             raise UnavailableError(f"Kafka does not answer: {error}") from None
         return [topic for topic in state.topics if topic.partitions]
+
+    # Cursors ------------------------------------------------------------------------------------------------------
+
+    def _room_of(self, name: str) -> CursorRoom:
+        room = rooms_of(self._node).cursors
+        if not self._node.resolver.is_shadow(name.encode()):
+            raise NotFoundError(f"there is no shadow {name}")
+        return room
+
+    async def cursors(self, name: str) -> Sequence[Cursor]:
+        """Every cursor of a shadow by group, a few seconds old at most.
+
+        Raises NotFoundError without such a shadow, ConflictError where its source is gone.
+        """
+        room = self._room_of(name)
+        try:
+            return await room.cursors.of(name)
+        except ClosedError as error:
+            raise ConflictError(str(error)) from None
+        except _AWAY as error:
+            why = str(error) or "Kafka does not answer in time"
+            raise UnavailableError(f"the cursors of {name} cannot be read now: {why}") from None
+
+    async def reset_cursor(self, name: str, group: str, to: Target, partitions: Collection[int] | None) -> Cursor:
+        """Move a group's cursor, in all partitions (None) or some; it is made where there is none.
+
+        Raises as `cursors`, ConflictError while the group has members, InvalidError for what the log does not have.
+        """
+        room = self._room_of(name)
+        try:
+            return await room.reset.move(name, group, to, partitions)
+        except (ClosedError, InUseError) as error:
+            raise ConflictError(str(error)) from None
+        except OutOfLogError as error:
+            raise InvalidError(str(error)) from None
+        except _AWAY as error:
+            raise UnavailableError.unsettled(error, f"sidecar cursor list {name}") from None
+
+    async def stats(self, name: str) -> Numbers:
+        """A shadow in numbers, nothing known of one that is not there. Takes a few seconds at most. Readers, bytes and
+        resets are the asked node's since it started; groups and lags the cluster's.
+        """
+        return await rooms_of(self._node).cursors.statistics.of(name)
+
+    async def stats_of(self, names: Sequence[str]) -> dict[str, Numbers]:
+        """Several shadows in numbers, asked for side by side."""
+        return dict(zip(names, await asyncio.gather(*map(self.stats, names)), strict=True))
 
 
 @contextmanager

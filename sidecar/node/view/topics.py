@@ -1,4 +1,6 @@
-"""Topics as their describer sees them: which there are, who owns and who serves them."""
+"""Topics as their describer sees them: which there are, who owns and who serves them, and their sequence ids by
+producer name.
+"""
 
 from __future__ import annotations
 
@@ -8,15 +10,19 @@ from dataclasses import replace
 from typing import Final
 
 from sidecar.gateway.owners import standing
-from sidecar.gateway.sequence_ids import KnownIds, State, state_of
+from sidecar.gateway.sequence_ids import IdsError, KnownIds, SequenceIds, State, Why, state_of
 from sidecar.node import port
-from sidecar.node.parts import Running
-from sidecar.node.view.ids import newest_of
-from sidecar.node.view.serving import rooms_of
+from sidecar.node.parts import Parts, rooms_of
 from sidecar.node.view.shadows import ShadowView
 from sidecar.protocol.caller import UpstreamError
 from sidecar.protocol.errors import KafkaError
 from sidecar.protocol.metadata import MetadataRequest, TopicState
+
+_NAMES_PER_TURN: Final = 16
+"""Producer names in one turn: each is looked up in every partition."""
+_KNOW_S: Final = 5.0
+"""How long a question about sequence ids waits for them to be read."""
+
 
 _PER_TURN: Final = 64
 """Topics described in one turn of the event loop: a page may name a thousand."""
@@ -27,13 +33,13 @@ _KAFKA_S: Final = 3.0
 
 
 class TopicsView:
-    """Topics and prefixes with a policy."""
+    """Topics and prefixes with a policy, and the sequence ids of topics that this node serves, or nobody does."""
 
-    def __init__(self, node: Running, shadows: ShadowView) -> None:
+    def __init__(self, node: Parts) -> None:
         self._node = node
-        self._shadows = shadows
+        self.shadows = ShadowView(node)
 
-    async def names(self, *, governed: bool) -> Sequence[str]:
+    async def topic_names(self, *, governed: bool) -> Sequence[str]:
         """All topics that clients see and all prefixes with a policy, sorted.
 
         With `governed` only topics that are governed, by whatever policy, and the prefixes.
@@ -47,7 +53,7 @@ class TopicsView:
         waiting = [name for name in policies.topics if rooms.governed.policy_of(name) is not None]
         return sorted({*names, *waiting, *[prefix + "*" for prefix in policies.prefixes]})
 
-    async def of(self, names: Sequence[str], *, producers: bool = False) -> Sequence[port.Topic]:
+    async def topics(self, names: Sequence[str], *, producers: bool = False) -> Sequence[port.Topic]:
         """These topics and prefixes in this order; those that do not exist are left out.
 
         With `producers` the newest names, of topics that this node serves and whose sequence ids it knows, and the
@@ -65,9 +71,7 @@ class TopicsView:
         shown = [await self._with_producers(topic, found.get(topic.name)) for topic in topics]
         covering = rooms_of(self._node).governed.catalog.book.covering
         return [
-            replace(
-                topic, policies=dict(covering(topic.name)), shadow_stats=await self._shadows.stats_of(topic.shadows)
-            )
+            replace(topic, policies=dict(covering(topic.name)), shadow_stats=await self.shadows.stats_of(topic.shadows))
             for topic in shown
         ]
 
@@ -142,3 +146,101 @@ class TopicsView:
 
     def _names(self, source: str) -> list[str]:
         return [found.name for found in rooms_of(self._node).shadows.of(source)]
+
+    # Who serves one -----------------------------------------------------------------------------------------------
+
+    def check_serving(self, name: str) -> None:
+        """Raises ElsewhereError where another live node serves the topic. Quick: no round trip."""
+        rooms = rooms_of(self._node)
+        if rooms.governed.serves(name):
+            return
+        number = self._node.nodes.serving.get(name.encode())
+        if number is None and not rooms.membership.available:  # then the last one that wrote down that it does
+            recorded = rooms.changelog.view.serving(name)
+            number = None if recorded is None else recorded.value.node
+        if number not in (None, self._node.settings.node_id):
+            self._check_node(name, number)
+
+    def _check_node(self, name: str, number: int) -> None:
+        live = rooms_of(self._node).governed.catalog.live
+        if live is None or number not in live.nodes:
+            return
+        admin = live.nodes[number].admin
+        if admin == str(self._node.settings.admin_advertise):
+            why = f"both nodes say that their admin address is {admin}, so this one cannot (SIDECAR_ADMIN_ADVERTISE)"
+            raise port.ElsewhereError(f"node {number} serves {name}: ask it; {why}", None)
+        raise port.ElsewhereError(f"node {number} serves {name}: ask it, at {admin}", admin)
+
+    # Sequence ids -------------------------------------------------------------------------------------------------
+
+    async def producers(
+        self, name: str, most: int, behind: tuple[int, bytes] | None = None
+    ) -> tuple[Sequence[port.Producer], tuple[int, bytes] | None]:
+        """The `most` producer names that wrote to a topic last, newest first, of those after a place (Unix seconds of
+        the last record, name); and the place to go on after, None at the end.
+
+        Takes a topic over that nobody serves. Raises NotFoundError without such a topic, ConflictError without
+        deduplication, ElsewhereError, UnavailableError while the sequence ids are being read.
+        """
+        return await newest_of(await self._known(name), most, behind)
+
+    async def producer(self, name: str, producer: str) -> port.ProducerIds:
+        """What is known of one name. Raises as `producers`, and NotFoundError for a name that is not known."""
+        known, key = await self._known(name), producer.encode()
+        marks = {index: mark for index, mark in known.ids.marks_of(key).items() if index in known.partitions}
+        if not marks:
+            raise _unknown_name(name, producer)
+        last = {index: mark.id for index, mark in marks.items()}
+        return port.ProducerIds(
+            producer,
+            known.resume(last),
+            last,
+            offsets={index: mark.offset if mark.offset >= 0 else None for index, mark in marks.items()},
+            last_seen_ms={index: mark.seen * 1000 for index, mark in marks.items()},
+            in_use=known.ids.is_in_use(key),
+        )
+
+    async def forget_producer(self, name: str, producer: str) -> None:
+        """Forget a name and its sequence ids for good. Raises as `producer`, and ConflictError while it is in use."""
+        known, key = await self._known(name), producer.encode()
+        if known.ids.is_in_use(key):
+            raise port.ConflictError(f"a connected session writes to {name} under {producer!r}: stop it first")
+        try:
+            forgotten = await known.ids.forget(key)
+        except TimeoutError as error:
+            raise port.UnavailableError(str(error)) from None
+        if not forgotten:
+            raise _unknown_name(name, producer)
+
+    async def _known(self, name: str) -> KnownIds:
+        """The sequence ids of a topic that this node serves, or that nobody does."""
+        node, rooms = self._node, rooms_of(self._node)
+        try:
+            return await SequenceIds(node.upstream, node.nodes, rooms.governed, rooms.catching_up).of(name, _KNOW_S)
+        except IdsError as error:
+            if error.why is Why.NO_TOPIC:
+                raise port.NotFoundError(str(error)) from None
+            if error.why is Why.NO_IDS:
+                raise port.ConflictError(str(error)) from None
+            if error.why is Why.ELSEWHERE:
+                self.check_serving(name)
+                raise port.NothingDoneError(str(error)) from None
+            raise port.UnavailableError(str(error)) from None
+
+
+async def newest_of(
+    known: KnownIds, most: int, behind: tuple[int, bytes] | None = None
+) -> tuple[list[port.Producer], tuple[int, bytes] | None]:
+    """The `most` names that wrote last, of those after a place; and the place to go on after, None at the end."""
+    found: list[port.Producer] = []
+    names, last_place = await known.newest(most, behind)
+    for number, name in enumerate(names, start=1):
+        last = known.last(name)
+        found.append(port.Producer(name.decode(errors="replace"), known.resume(last), last))
+        if number % _NAMES_PER_TURN == 0:
+            await asyncio.sleep(0)
+    return found, last_place
+
+
+def _unknown_name(topic: str, producer: str) -> port.NotFoundError:
+    return port.NotFoundError(f"no sequence id of a producer {producer!r} is known in {topic}")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from sidecar.local import Kafka, KafkaConfig, Valkey
-from sidecar.node.ending import CUT_OFF
+from sidecar.node.process import CUT_OFF
 from tests import raw
 from tests.kafka.exclusive.checked import CheckedProducer
 from tests.kafka.exclusive.producers import RawProducer

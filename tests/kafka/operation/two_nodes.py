@@ -13,7 +13,8 @@ from typing import Any
 from sidecar.admin.server import AdminServer
 from sidecar.changelog.tailer import Tailer
 from sidecar.local.ports import HOST, free_ports
-from sidecar.node.node import Node, Rooms
+from sidecar.node.node import Node
+from sidecar.node.parts import Rooms
 from sidecar.settings import load
 from sidecar.settings.loaded import LoadedSettings
 from tests.rest import Rest

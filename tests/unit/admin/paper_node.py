@@ -84,7 +84,7 @@ class PaperNode(NodeView):
         return [each for each in self.refused if topic in {None, each.topic}]
 
     def settings(self) -> Sequence[Shown]:
-        return LoadedSettings(load()).shown()
+        return LoadedSettings(load()).shown
 
     async def catch_up(self) -> None:
         self.called("catch_up")

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+from contextvars import copy_context
 from typing import Any
 
 import pytest
 
-from sidecar.admin.event_shapes import EVENT
-from sidecar.admin.producer_ids import ARE_SHOWN
+from sidecar.admin.judged import Behalf, JudgedRequest
 from sidecar.admin.rest import server_sent
+from sidecar.admin.shapes import EVENT
 from sidecar.v1 import state_pb2 as state
 
 SHADOW = state.Shadow(source="orders", allow=["User:audit"], auto_reset_backlog_entries=5)
@@ -85,8 +86,8 @@ def test_an_event_of_a_newer_node_is_passed_over() -> None:
 
 
 def test_who_may_not_see_producer_ids_sees_none_in_details() -> None:
-    token = ARE_SHOWN.set(False)
-    try:
-        assert shown(state.Event.DEPOSED, by="pid:7")["details"] == {"by": "pid:***"}
-    finally:
-        ARE_SHOWN.reset(token)
+    def seen() -> object:
+        JudgedRequest(Behalf("anonymous", "10.0.0.9"), sees_ids=False).begin()
+        return shown(state.Event.DEPOSED, by="pid:7")["details"]
+
+    assert copy_context().run(seen) == {"by": "pid:***"}

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from sidecar.admin.passing import SCHEME, Behalf, Nonces, Passed, challenge, checked, nonce_of, signed
+from sidecar.admin.passing_on import SCHEME, Behalf, Nonces, Passed, challenge, checked, nonce_of, signed
 
 TOKENS = ("operate", "read")
 FENCE = Passed("10.0.0.2:18080", "POST", "/v1/topics/orders/fence?partition=3", '"7"', b"")

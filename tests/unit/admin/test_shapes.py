@@ -1,7 +1,6 @@
 import pytest
 
-from sidecar.admin import names
-from sidecar.admin.faults import ShapeError, quoted
+from sidecar.admin.faults import ShapeError, is_internal, is_prefix, is_topic, quoted
 from sidecar.admin.fields import time_to_json
 from sidecar.admin.shapes import PRODUCER_IDS, STATUS, TOPIC, new_topic_from_json, policy_from_json
 from sidecar.cluster.nodes import NodeAddress
@@ -216,25 +215,25 @@ def test_a_mode_is_a_text(value: object):
 
 @pytest.mark.parametrize("name", ["orders", "a.b_c-D9", "x" * 249, "_private"])
 def test_names_kafka_allows_are_topics(name: str):
-    assert names.is_topic(name)
-    assert not names.is_internal(name)
+    assert is_topic(name)
+    assert not is_internal(name)
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "a b", "a/b", "ä", "x" * 250, "payments.*", "a\n"])
 def test_other_names_are_not(name: str):
-    assert not names.is_topic(name)
+    assert not is_topic(name)
 
 
 @pytest.mark.parametrize("name", ["payments.*", "p*", "*"])
 def test_a_prefix_ends_in_an_asterisk(name: str):
-    assert names.is_prefix(name)
+    assert is_prefix(name)
 
 
 @pytest.mark.parametrize("name", ["pay*ments", "**", "payments", "a b*", ""])
 def test_other_names_are_no_prefix(name: str):
-    assert not names.is_prefix(name)
+    assert not is_prefix(name)
 
 
 @pytest.mark.parametrize("name", ["__consumer_offsets", "__sidecar_default", "__*", "__x*"])
 def test_internal_names_begin_with_two_underscores(name: str):
-    assert names.is_internal(name)
+    assert is_internal(name)

@@ -9,7 +9,7 @@ import pytest
 from sidecar.cli.checks.finding import Level
 from sidecar.cli.doctor import looked_at
 from sidecar.settings import resolve
-from sidecar.settings.loaded import Resolved
+from sidecar.settings.loaded import LoadedSettings
 
 
 @pytest.fixture(autouse=True)
@@ -24,7 +24,7 @@ def node(**given: Any) -> list[dict[str, Any]]:
     return [each._asdict() for each in resolve(given).shown]
 
 
-def here(**given: Any) -> Resolved:
+def here(**given: Any) -> LoadedSettings:
     return resolve(given)
 
 

@@ -22,7 +22,7 @@ from sidecar.cli import workers
 from sidecar.settings import resolve
 workers._STARTED_AFTER, workers._PAUSE_FIRST, workers._PAUSE_MOST = float(sys.argv[2]), 0.2, 0.4
 workers.node_command = lambda descriptor, parent: [sys.executable, "-c", sys.argv[1], str(descriptor)]
-sys.exit(workers.supervise(resolve({"node_id": "10", "log_format": "json"}).loaded, 2))
+sys.exit(workers.supervise(resolve({"node_id": "10", "log_format": "json"}), 2))
 """
 WORKER = """
 import json, os, signal, sys, time

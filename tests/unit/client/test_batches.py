@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sidecar.client.batches import largest_size, murmur2, octets, partition_of
+from sidecar.client.receipt import largest_size, murmur2, octets, partition_of
 from sidecar.protocol.new_batch import NewRecord, build_batch
 
 SOME = st.none() | st.binary(max_size=300)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from sidecar.client.facts import PartitionOwner, Shadow, Topic
-from sidecar.client.shapes import ShapeError, read
+from sidecar.client.rest import ShapeError, read
 
 OWNER = {"name": "a", "session": "pid:1", "mode": "exclusive", "since": "2026-01-31T12:00:00.500Z", "client": "x"}
 STATS = {

@@ -14,7 +14,7 @@ import textwrap
 import threading
 from collections.abc import AsyncGenerator, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
@@ -79,29 +79,14 @@ class Sync(LosableTwin[Async], of=Async):
     @makes(Async)
     def __init__(self) -> None: ...
 
-    @reads(Async, lambda twin: twin.log)
-    def log(self) -> None: ...
-
-    @starts(Async.start)
-    def start(self) -> None: ...
-
-    @starts(Async.fail)
-    def start_in_vain(self) -> None: ...
-
-    @blocks(Async.fail)
-    def fail(self) -> None: ...
-
-    @blocks(Async.wait)
-    def wait(self) -> None: ...
-
-    @iterates(Async.count)
-    def count(self) -> None: ...
-
-    @calls(Async.thread)
-    def thread(self) -> None: ...
-
-    @ends(Async.close)
-    def close(self) -> None: ...
+    log: Final = reads(Async, lambda twin: twin.log)
+    start: Final = starts(Async.start)
+    start_in_vain: Final = starts(Async.fail)
+    fail: Final = blocks(Async.fail)
+    wait: Final = blocks(Async.wait)
+    count: Final = iterates(Async.count)
+    thread: Final = calls(Async.thread)
+    close: Final = ends(Async.close)
 
 
 def threads() -> set[str]:

@@ -13,9 +13,8 @@ import pytest
 
 from sidecar.client import transport as module
 from sidecar.client.access import PLAIN_TCP
-from sidecar.client.batches import largest_size
 from sidecar.client.claim import Claim
-from sidecar.client.receipt import Pending
+from sidecar.client.receipt import Pending, largest_size
 from sidecar.client.transport import BATCH_BYTES, BatchError, Transport
 from sidecar.protocol.codec import Codec
 from sidecar.protocol.errors import ErrorCode

@@ -267,6 +267,10 @@ def events_of(text: str) -> dict[str, set[str]]:
                 bound[node.targets[0].id] = {str(word.arg) for word in node.value.keywords}
     found: dict[str, set[str]] = {}
     for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "log_of_files":
+            good, bad = (str(each.value) for each in node.args if isinstance(each, ast.Constant))
+            found[good] = {str(word.arg) for word in node.keywords}
+            found[bad] = {*found[good], "problem", "goes_on_with"}
         if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in LOGGED):
             continue
         names = [each.value for each in node.args if isinstance(each, ast.Constant) and isinstance(each.value, str)]

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sidecar.exclusive import identity
-from sidecar.node.view.clients import page_of
+from sidecar.node.view.node import page_of
 from sidecar.protocol.api_versions import ClientSoftware
 
 

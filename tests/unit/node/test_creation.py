@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from sidecar.node import port
-from sidecar.node.view.creation import Creation
+from sidecar.node.view.changes import Changes
 from sidecar.protocol.caller import DisconnectedError
 from sidecar.protocol.calls.admin import Outcome
 from sidecar.protocol.errors import ErrorCode
@@ -21,7 +21,7 @@ CODES: dict[int, type[port.PortError]] = {
 }
 
 
-def creation(answer: Outcome | Exception) -> Creation:
+def creation(answer: Outcome | Exception) -> Changes:
     """On a node whose Kafka answers so. Setting a policy fails the test."""
 
     async def call(_broker: int, _request: object) -> dict[str, Outcome]:
@@ -35,14 +35,13 @@ def creation(answer: Outcome | Exception) -> Creation:
         resolver=SimpleNamespace(source=lambda _name: None),
         rooms=SimpleNamespace(governed=SimpleNamespace(catalog=SimpleNamespace(book=book))),
     )
-    changes: Any = SimpleNamespace()
-    return Creation(node, changes)
+    return Changes(node)
 
 
 @pytest.mark.parametrize("code", CODES, ids=lambda code: ErrorCode(code).name)
 async def test_a_refusal_of_kafkas_is_told_with_its_reason_and_sets_no_policy(code: int) -> None:
     with pytest.raises(CODES[code]) as refused:
-        await creation(Outcome(code, "as Kafka says")).create(port.NewTopic("orders"), port.Policy())
+        await creation(Outcome(code, "as Kafka says")).create_topic(port.NewTopic("orders"), port.Policy())
     assert "may have been done" not in str(refused.value)
 
 
@@ -53,4 +52,4 @@ async def test_an_answer_in_doubt_says_how_to_look(answer: Outcome | Exception) 
     with pytest.raises(
         port.UnavailableError, match="may have been done anyway: check with `sidecar topic show orders`"
     ):
-        await creation(answer).create(port.NewTopic("orders"), port.Policy())
+        await creation(answer).create_topic(port.NewTopic("orders"), port.Policy())

@@ -16,4 +16,4 @@ def test_rejections_of_one_kind_are_logged_up_to_the_limit_and_the_rest_is_count
             hooks.client_rejected(f"10.0.0.1:{number}", "app", "malformed", "no such thing")
         hooks.client_rejected("10.0.0.1:5", "app", "too_many", "elements")
     assert [event["reason"] for event in logged] == ["malformed"] * 3 + ["too_many"]
-    assert metrics.events_left_out() == 2
+    assert metrics.counted["log_events_left_out"] == {(): 2}

@@ -7,8 +7,8 @@ from dataclasses import replace
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
+from sidecar.node.connecting import ClientSockets
 from sidecar.node.limits import bound_clients
-from sidecar.node.listening import ClientSockets
 from sidecar.protocol.limits import BOUNDS
 from sidecar.settings import Address, load
 from sidecar.telemetry.hooks import NodeMetrics

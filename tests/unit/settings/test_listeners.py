@@ -233,7 +233,7 @@ def test_a_worker_has_its_own_port_at_every_listener():
 
 
 def test_a_node_is_told_its_listeners_as_they_were_read():
-    told = resolve({**TWO, "ssl_ca": "/ca.pem", "listener_outside_ssl_client_auth": "required"}).loaded
+    told = resolve({**TWO, "ssl_ca": "/ca.pem", "listener_outside_ssl_client_auth": "required"})
     assert LoadedSettings.from_json(told.to_json()).settings == told.settings
 
 

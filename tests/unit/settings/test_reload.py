@@ -16,7 +16,7 @@ from sidecar.settings import Address, Settings
 from sidecar.settings import resolve as resolve_here
 from sidecar.settings.loaded import RELOADABLE, LoadedSettings, full_name
 
-OLD = resolve_here({}).loaded
+OLD = resolve_here({})
 NAMES = [each.name for each in fields(Settings) if each.name != "listener_settings"]
 
 
@@ -57,7 +57,7 @@ async def test_a_worker_is_told_its_own_addresses(monkeypatch: pytest.MonkeyPatc
     file = tmp_path / "other.toml"
     file.write_text("queue_limit = 3\n")
     told = replace(OLD, config=str(file), flags={"node_id": "7"})
-    found = await reread(resolve_here({"node_id": "7"}, file).loaded.for_worker(2))
+    found = await reread(resolve_here({"node_id": "7"}, file).for_worker(2))
     assert (found.settings.node_id, found.settings.queue_limit) == (9, 3)
     assert (await reread(told)).settings.node_id == 7
 

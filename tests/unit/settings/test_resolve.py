@@ -343,7 +343,7 @@ def test_no_piece_of_a_password_that_is_not_escaped_is_told(environment: Environ
 
 
 def test_settings_survive_the_way_into_another_process():
-    found = resolve({"bootstrap_servers": "a:1,b:2", "admin_token": "t", "listen": "[::1]:5"}).loaded
+    found = resolve({"bootstrap_servers": "a:1,b:2", "admin_token": "t", "listen": "[::1]:5"})
     assert LoadedSettings.from_json(found.to_json()) == found
 
 
@@ -364,7 +364,7 @@ def test_a_node_needs_no_pydantic_for_its_settings():
         "print([m for m in sys.modules if m.startswith('pydantic')])"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code], input=resolve().loaded.to_json(), capture_output=True, text=True, check=True,
+        [sys.executable, "-c", code], input=resolve().to_json(), capture_output=True, text=True, check=True,
         cwd=Path(__file__).parents[3],
     )  # fmt: skip
     assert done.stdout.strip() == "[]"

@@ -11,14 +11,13 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from metadata.errors import Reason
 from sidecar.telemetry.exposition import Exposition
-from sidecar.telemetry.hooks import REDIS_ERRORS, WORDS_LIMIT, NodeMetrics
+from sidecar.telemetry.hooks import COUNTED, REDIS_ERRORS, WORDS_LIMIT, NodeMetrics
 from sidecar.telemetry.series import Queue, ShadowSeries
 from tests.unit.telemetry.paper_request import PaperClient, PaperRequest
 
 TOPICS = 3
-LABELLED = 9
-"""Families with a label whose values come from outside: disconnects, brokers, errors, Redis, claims, takeovers, and a
-reason for each topic."""
+LABELLED = 1 + sum(bool(found.labels) and not found.bounds for found in COUNTED.values())
+"""Families with a label whose values may come from outside: all that are counted, and a reason for each topic."""
 HOSTILE = st.text(max_size=30) | st.sampled_from(["", "_other", "a\nb", 'a"} 1', "\\", "\x00", "\u2028", "é" * 100])
 
 
@@ -44,10 +43,10 @@ def everything_under(metrics: NodeMetrics, name: str, number: int) -> None:
     metrics.client_disconnected(name, "INSIDE")
     metrics.request_done(number, 0.1, 1, 1, 0.0, PaperRequest(name.encode(errors="replace"), number, PaperClient(name)))
     metrics.response_error(name, name)
-    metrics.upstream_error(name)
-    metrics.redis_error(name)
+    for family, found in COUNTED.items():
+        if not found.bounds and len(found.labels) == 1:
+            metrics.count(family, name)
     metrics.claims_answered(name, 1)
-    metrics.takeover(name, 0.1)
     metrics.governed_produce(name, 1, 1)
     metrics.fenced(name, "deposed")
     metrics.duplicates_dropped(name, 1)

@@ -106,7 +106,7 @@ async def test_gauges_are_read_when_the_page_is_asked_for():
 async def test_there_are_no_series_of_creation_times():
     counted = metrics()
     counted.redis_command("claim", 0.001)
-    counted.redis_error("timeout")
+    counted.count("redis_errors", "timeout")
     assert not [name for name, _ in await page(counted) if name.endswith("_created")]
 
 

@@ -24,7 +24,8 @@ def test_open_connections_are_those_accepted_less_those_that_ended(events: list[
             counted.client_disconnected(event, "INSIDE")
             open_now -= 1
     assert counted.client_connections == open_now
-    assert counted.client_connections == counted.clients_accepted - sum(counted.disconnects.values())
+    accepted = counted.counted["client_connections"][()]
+    assert counted.client_connections == accepted - sum(counted.counted["client_disconnects"].values())
 
 
 def test_a_request_counts_with_its_sizes_and_its_time():

@@ -21,7 +21,6 @@ def test_the_first_of_a_kind_are_logged_and_the_next_while_says_how_many_were_no
     assert [events.ask("rejected", 2) for _ in range(5)] == [0, 0, None, None, None]
     clock.now += WHILE_S
     assert [events.ask("rejected", 2) for _ in range(3)] == [3, 0, None]
-    assert events.left_out == 4
 
 
 def test_one_kind_hides_no_other() -> None:
