@@ -1,4 +1,4 @@
-# One command each for everything a developer does here; every target first brings .venv up to date when it has to.
+# One target for each task of a developer. Every target first updates .venv if necessary.
 # `make help` lists the targets. Options are passed through: make test ARGS='-k fencing', make up ARGS='--kafka-port 9092'.
 
 SHELL := /bin/bash
@@ -6,11 +6,11 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 MAKEFLAGS += --no-print-directory
-# Images for CI often set it. Each process of the tests would then compile all modules anew: 1.3 s of CPU for each node.
+# CI images often set it. Then each process of the tests would compile all modules anew: 1.3 s of CPU for each node.
 unexport PYTHONDONTWRITEBYTECODE
 
-# A distribution's Python is built with profile-guided optimisation, one that pyenv builds is not, and plays tests and
-# histories a quarter slower: the system's goes first where it can make a venv and build an extension.
+# A distribution's Python is built with profile-guided optimisation. One that pyenv builds is not, and runs tests and
+# histories a quarter slower. So the system's Python comes first if it can create a venv and build an extension.
 PYTHON ?= $(shell for p in /usr/bin/python3 python3 python3.14 python3.13 python3.12 python3.11; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || continue; \
 	test $$p != /usr/bin/python3 || $$p -c 'import os, sysconfig, pip; \
@@ -21,7 +21,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 SPARK := $(VENV)/.spark
 ARGS ?=
-# Four processes with a Kafka and a Valkey each: most tests wait more than they work. What takes long comes first.
+# Four processes, each with a Kafka and a Valkey: most tests wait more than they compute. Long tests run first.
 BESIDE := -n 4 --dist loadfile --no-loadscope-reorder
 
 COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
@@ -66,41 +66,41 @@ spark: $(SPARK) ## add PySpark and Delta Lake to .venv, 600 MB: for `sidecar pip
 up: setup ## start Kafka, Valkey and a node here; Ctrl-C stops them (ARGS=--secure: with TLS and logins)
 	@$(BIN)/sidecar up $(ARGS)
 
-demo: setup ## two rival producers, a kill, a takeover and a refused late batch (ARGS=--secure: with TLS and logins)
+demo: setup ## show two rival producers, a kill, a takeover and a refused late batch (ARGS=--secure: with TLS and logins)
 	@$(BIN)/sidecar demo $(ARGS)
 
-test: setup spark ## the default test suite
+test: setup spark ## run the default tests
 	@$(BIN)/pytest $(BESIDE) $(ARGS)
 
-test-slow: setup spark ## the long tests: several brokers, other versions, browser, Spark
+test-slow: setup spark ## run the long tests: several brokers, other versions, browser, Spark
 	@$(BIN)/pytest -m slow $(ARGS)
 
-test-oldest: setup ## some tests with the oldest dependencies that pyproject.toml allows
+test-oldest: setup ## run some tests with the oldest dependencies that pyproject.toml allows
 	@$(BIN)/python -m tools.oldest .oldest $(ARGS)
 
-test-clients: setup spark ## the matrix of real clients and features
+test-clients: setup spark ## run the matrix of real clients and features
 	@$(BIN)/pytest -m clients tests/clients $(ARGS)
 
-java: setup ## build the client library for Java with Maven, and test it and the one for Go against a node
+java: setup ## build the Java client library with Maven, and test it and the Go library against a node
 	@mvn --batch-mode --quiet -f clients/java verify
 	@$(BIN)/pytest -m "slow or smoke" tests/slow/libraries $(ARGS)
 
-sim: setup ## histories on the simulator: MINUTES=10, SEEDS=0-999, or one again: SEED=7 ARGS='--trace --shrink'
+sim: setup ## run histories on the simulator: MINUTES=10, SEEDS=0-999, or one: SEED=7 ARGS='--trace --shrink'
 	@PYTHONHASHSEED=0 $(BIN)/python -m tests.sim $(if $(SEED),--seed $(SEED),$(if $(SEEDS),--seeds $(SEEDS),--minutes $(or $(MINUTES),1))) $(ARGS)
 
-mutants: setup ## the product with one mistake each: the seed and the check of the simulator that find it (ARGS='hole 2')
+mutants: setup ## check that the simulator finds each mutant, a copy of the product with one mistake (ARGS='hole 2')
 	@PYTHONHASHSEED=0 $(BIN)/python -m tests.sim.mutants $(ARGS)
 
-fuzz: setup ## bytes of strangers on everything that reads them (ARGS='--minutes 10', '--executions 10000000', 'batches rest')
+fuzz: setup ## fuzz the code that reads untrusted bytes (ARGS='--minutes 10', '--executions 10000000', 'batches rest')
 	@$(BIN)/python -m tests.fuzz $(ARGS)
 
-audit: setup ## known vulnerabilities of every pinned package; fails where no advisory service can be reached
+audit: setup ## look up known vulnerabilities of every pinned package; fails if no advisory service can be reached
 	@$(BIN)/python -m tools.audit $(ARGS)
 
-sbom: setup ## what an installation is made of, as CycloneDX, in dist/
+sbom: setup ## write bills of materials (CycloneDX) to dist/
 	@$(BIN)/python -m tools.sbom $(ARGS)
 
-dist: setup ## what a release is made of, checked, in dist/: wheels, sources, chart, bills of materials, checksums
+dist: setup ## build and check a release in dist/: wheels, sources, chart, bills of materials, checksums
 	@$(BIN)/python -m tools.dist $(ARGS)
 
 bench: setup ## measure against direct Kafka
@@ -109,20 +109,20 @@ bench: setup ## measure against direct Kafka
 bench-pipeline: setup spark ## measure the jobs on Spark
 	@$(BIN)/python -m benchmarks --only pipeline $(ARGS)
 
-check: setup spark ## ruff, pyright, import-linter; the types of Spark's packages come with them
+check: setup spark ## run ruff, pyright and import-linter; pyright needs the types of Spark's packages
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports --no-logo
 	$(BIN)/pyright
 
-model: setup ## the takeover protocol through the model checker, its mutants too (about 3 minutes)
+model: setup ## check the takeover protocol and its mutants with the model checker (about 3 minutes)
 	@$(BIN)/python -m tools.model $(ARGS)
 
-format: setup ## let ruff rewrite what it can
+format: setup ## format the code with ruff
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-requirements: $(BIN)/uv ## compile the pins anew (ARGS=--upgrade moves them)
+requirements: $(BIN)/uv ## write the pinned requirements anew (ARGS=--upgrade: with newer versions)
 	$(COMPILE) requirements/uv.in -o requirements/uv.txt $(ARGS)
 	$(COMPILE) requirements/dist.in -o requirements/dist.txt $(ARGS)
 	$(COMPILE) pyproject.toml -o requirements/runtime.txt $(ARGS)

@@ -1,9 +1,9 @@
 """Change data capture: every change of a database table is in a topic, once and in order, whatever crashes when.
 
-The table has a *journal*: triggers write each change into it, in the transaction of the change itself, and number it.
-This program sends the journal to the topic, the number being the record's *sequence id*, and takes out of the journal
-what was acknowledged. It may be killed anywhere between. What it had sent and not yet taken out, the topic knows by its
-sequence id: the next run finds out where each partition stands, and leaves out what is there already.
+The table has a *journal*: triggers number each change and write it there, in the transaction of the change itself.
+This program sends the journal to the topic, with the number as the record's *sequence id*, and deletes acknowledged
+rows. It may be killed at any moment. If it had sent rows that it did not delete, the topic knows them by their sequence
+ids: the next run reads the highest id of each partition, and skips the changes that are already there.
 
     sidecar topic set 'example-*' --access exclusive --dedup
     python examples/change_data_capture.py change shop.db --changes 100
@@ -11,19 +11,19 @@ sequence id: the next run finds out where each partition stands, and leaves out 
 
 Run `capture` twice to have a stand-by: one owns the topic, the other waits for it.
 
-What makes it right:
+Why it is correct:
 
-- One instance at a time owns the topic. What it knows of the log at that moment stays true until it writes itself.
-- Per partition a change leaves when the one before is in the log. Sent in one go, a change that fails could be followed
-  by one that does not, and behind a higher sequence id a lower one is taken for a duplicate: it would never arrive.
-- All changes of a row have its key and so its partition: readers see them in order. There is no order *between*
-  partitions, and partitions stand at different numbers: each is resumed where it stands itself. (To read the journal
-  on from one number, take the least, `producer.last_sequence_id`.)
-- Numbers are given in the order of commits, as SQLite has one writer at a time. A sequence of PostgreSQL is not so:
-  there number in one transaction at a time, or use the log sequence number.
-- A node forgets the ids of a name that nobody used for six hours. Then the partitions themselves tell.
+- Only one instance at a time owns the topic. What it read of the log at that moment stays true until it writes itself.
+- In each partition, a change is sent when the previous one is in the log. If several were sent at once, one could fail
+  and the next succeed; then the failed one would count as a duplicate, because its id is lower, and would be lost.
+- All changes of a row have the row's key and so the same partition: readers see them in order. There is no order
+  *between* partitions, and their highest numbers differ, so each partition resumes after its own. (To read the journal
+  from one number on, use the minimum, `producer.last_sequence_id`.)
+- Numbers are assigned in the order of commits, because SQLite has one writer at a time. A sequence of PostgreSQL is not
+  in this order: there, number the rows in one transaction at a time, or use the log sequence number.
+- A node forgets the ids of a name that was not used for six hours. Then the program reads them from the partitions.
 
-Not for you where partitions are added to the topic (rows would change theirs).
+Do not use it if partitions are added to the topic, because rows would change their partition.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class Database:
         self._sqlite.close()
 
     def change(self, changes: int) -> None:
-        """Make changes by chance, each in a transaction of its own, as an application would."""
+        """Make random changes, each in its own transaction, like an application."""
         for _ in range(changes):
             item = f"item-{random.randrange(20)}"
             with self._sqlite:
@@ -101,12 +101,12 @@ class Database:
         return [Change(*row) for row in found]
 
     def forget(self, number: int) -> None:
-        """The commit: all changes up to this one are in the topic."""
+        """Delete all changes up to this one: they are in the topic."""
         with self._sqlite:
             self._sqlite.execute("DELETE FROM journal WHERE number <= ?", (number,))
 
     def highest_number(self) -> int:
-        """The highest number ever given, -1 before the first."""
+        """The highest number ever assigned, -1 before the first."""
         found = self._sqlite.execute("SELECT seq FROM sqlite_sequence WHERE name = 'journal'").fetchone()
         return -1 if found is None else found[0]
 
@@ -121,22 +121,22 @@ class Capture:
         self.sent = 0
         self._producer = producer
         self._last = last
-        self._partitioner = DefaultPartitioner()  # that of Java's client: whoever joins by key finds it
+        self._partitioner = DefaultPartitioner()  # the one of Java's client, for readers that join by key
 
     def partition_of(self, item: str) -> int:
-        """Where all changes of an item go."""
+        """The partition of all changes of an item."""
         everything = list(self._last)
         return self._partitioner(item.encode(), everything, everything)
 
     async def ship(self, changes: Iterable[Change]) -> None:
-        """Return once all are in the log. Partitions do not wait for each other."""
+        """Send changes; return when all are in the log. Partitions do not wait for each other."""
         by_partition = sorted(changes, key=lambda each: (self.partition_of(each.item), each.number))
         lanes = groupby(by_partition, lambda each: self.partition_of(each.item))
         await asyncio.gather(*[self._ship_in_order(partition, list(lane)) for partition, lane in lanes])
 
     async def _ship_in_order(self, partition: int, changes: list[Change]) -> None:
         for number, item, change in changes:
-            if number > self._last[partition]:  # else an earlier run sent it and was ended before its commit
+            if number > self._last[partition]:  # else an earlier run sent it and ended before it deleted it
                 value = json.dumps({"number": number, "item": item, **json.loads(change)}).encode()
                 await self._producer.send(value, key=item.encode(), partition=partition, sequence_id=number)
                 self._last[partition] = number
@@ -144,9 +144,9 @@ class Capture:
 
 
 async def highest_numbers(bootstrap: str, topic: str, known: dict[int, int]) -> dict[int, int]:
-    """The highest number in each partition, -1 for an empty one: as the node tells, or else the log.
+    """The highest number in each partition, -1 for an empty one: from the node, or else from the log.
 
-    Asked by the owner: nobody else can write any more, so what it is told is all there is, and stays so.
+    The owner calls it: no other session can write any more, so the result is complete and stays correct.
     """
     async with opened(AIOKafkaConsumer(topic, bootstrap_servers=bootstrap)) as consumer:
         partitions = sorted(consumer.partitions_for_topic(topic) or ())
@@ -190,9 +190,9 @@ def main() -> None:
 
 @main.command()
 @click.argument("database", type=click.Path(dir_okay=False, path_type=Path))
-@click.option("--changes", default=100, help="How many.")
+@click.option("--changes", default=100, help="Number of changes.")
 def change(database: Path, changes: int) -> None:
-    """Change the table by chance; create it where it is not there."""
+    """Make random changes to the table; create it if it does not exist."""
     with closing(Database(database)) as opened:
         opened.change(changes)
         tell(f"{opened.highest_number()} changes so far")
@@ -201,11 +201,11 @@ def change(database: Path, changes: int) -> None:
 @main.command()
 @click.argument("database", type=click.Path(dir_okay=False, path_type=Path))
 @with_bootstrap
-@click.option("--topic", default="example-stock", help="Created where it is not there.")
-@click.option("--name", default="stock-capture", help="Producer name: sequence ids are counted by it. Never change it.")
-@click.option("--partitions", default=3, help="Of a topic that is created.")
-@click.option("--replicas", default=1, help="Of a topic that is created: 3 in production.")
-@click.option("--until-empty", is_flag=True, help="End once the journal is empty, instead of waiting for more.")
+@click.option("--topic", default="example-stock", help="Topic; created if it does not exist.")
+@click.option("--name", default="stock-capture", help="Producer name, under which sequence ids count. Never change it.")
+@click.option("--partitions", default=3, help="Partitions of a topic that is created.")
+@click.option("--replicas", default=1, help="Replicas of a topic that is created: 3 in production.")
+@click.option("--until-empty", is_flag=True, help="End when the journal is empty, instead of waiting for changes.")
 def capture(
     database: Path, bootstrap: str, topic: str, name: str, partitions: int, replicas: int, until_empty: bool
 ) -> None:

@@ -1,6 +1,6 @@
-"""What the examples have in common: a topic of their own, what a partition holds, and how a program ends.
+"""Shared code of the examples: creating a topic, reading a partition, and ending a program.
 
-Each program is whole but for this; copy what you need.
+Apart from this module each program is complete; copy what you need.
 """
 
 from __future__ import annotations
@@ -31,32 +31,32 @@ FENCED: Final = 4
 UNREACHABLE: Final = 5
 
 CREATED_LOOKS: Final = 100
-"""Every broker has to hear of a topic that was created: so often it is looked for, every 0.1 s."""
+"""How often to look for a created topic, every 0.1 s, until every broker knows it."""
 
 HELP: Final = {"help_option_names": ["-h", "--help"], "show_default": True}
 
 
 def with_bootstrap(command: F) -> F:
-    """The option that every program has."""
+    """Add the option `--bootstrap`, which every program has."""
     return click.option(
         "--bootstrap", default="localhost:19092", metavar="HOST:PORT,…", help="Nodes of the sidecar, one or several."
     )(command)
 
 
 def own_name() -> str:
-    """Who this process is, for people: its host and process id."""
+    """A name of this process for people: its host and process id."""
     return f"{socket.gethostname()}-{os.getpid()}"
 
 
 def tell(line: str) -> None:
-    """A line of output, at once, also where it goes to a file."""
+    """Print a line and flush it, also if the output is a file."""
     click.echo(line)
     sys.stdout.flush()
 
 
 async def in_thread(function: Callable[..., ResultT], *arguments: Any) -> ResultT:
-    """Like `asyncio.to_thread`, but waits for the thread where it is cancelled too, so that nobody closes a
-    database under it.
+    """Like `asyncio.to_thread`, but waits for the thread also when cancelled, so that the caller does not close a
+    database that the thread still uses.
     """
     call = asyncio.ensure_future(asyncio.to_thread(function, *arguments))
     try:
@@ -69,12 +69,12 @@ async def in_thread(function: Callable[..., ResultT], *arguments: Any) -> Result
 
 
 async def create_topic(bootstrap: str, name: str, partitions: int, replicas: int, config: dict[str, str]) -> None:
-    """Create a topic unless it is there already; then it stays as it is."""
+    """Create a topic; an existing one is not changed."""
     admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap)
     try:
         await admin.start()
         created = await admin.create_topics([NewTopic(name, partitions, replicas, topic_configs=config)])
-        for _, code, message in getattr(created, "topic_errors", ()):  # of whichever version was spoken
+        for _, code, message in getattr(created, "topic_errors", ()):  # in any version
             if code not in (0, TopicAlreadyExistsError.errno):
                 raise Failure(f"topic {name} cannot be created: {for_code(code).__name__}: {message}")
         for _ in range(CREATED_LOOKS):
@@ -88,7 +88,7 @@ async def create_topic(bootstrap: str, name: str, partitions: int, replicas: int
 
 @contextlib.asynccontextmanager
 async def opened(consumer: AIOKafkaConsumer) -> AsyncIterator[AIOKafkaConsumer]:
-    """A consumer of aiokafka, started and stopped. Cancelled while it starts, it would leave connections open."""
+    """Start a consumer of aiokafka and stop it, also if cancelled during the start: no connection stays open."""
     starting = asyncio.ensure_future(consumer.start())
     try:
         await asyncio.shield(starting)
@@ -99,15 +99,15 @@ async def opened(consumer: AIOKafkaConsumer) -> AsyncIterator[AIOKafkaConsumer]:
 
 
 async def read_to_end(bootstrap: str, topic: str, partition: int = 0) -> AsyncGenerator[Record, None]:
-    """Every record that a partition holds at this moment; records that come later are left out. To be used in an
-    `aclosing`: who is cancelled in the midst would leave its consumer open.
+    """Yield every record that a partition has at the start of the call. Use it in an `aclosing`, so that a cancelled
+    caller closes the consumer.
     """
     at = TopicPartition(topic, partition)
     async with opened(AIOKafkaConsumer(bootstrap_servers=bootstrap, auto_offset_reset="earliest")) as consumer:
         consumer.assign([at])
         end = (await consumer.end_offsets([at]))[at]
         await consumer.seek_to_beginning(at)
-        while await consumer.position(at) < end:  # by position: the last offset may be a fence, which is no record
+        while await consumer.position(at) < end:  # not of the last record: a fence may follow it
             for record in (await consumer.getmany(at, timeout_ms=200)).get(at, []):
                 if record.offset < end:
                     yield record
@@ -125,12 +125,13 @@ class Failure(click.ClickException):
 
 
 def run(program: Coroutine[Any, Any, None]) -> None:
-    """Run a program and exit: 0 behind its end, Ctrl-C and SIGTERM, which give its topics up; else one line says why,
-    and the exit code is that of the command `sidecar`: 4 where the topic is somebody else's, 5 where no node answers.
+    """Run a program and exit with 0 at its end, after Ctrl-C and after SIGTERM, which release its topics. Otherwise
+    print the reason in one line and exit with the code of the command `sidecar`: 4 if another session owns the topic,
+    5 if no node answers.
 
-    Whoever lost a topic does not try again by itself: what it knows is old. A supervisor starts it anew.
+    A program that lost a topic does not try again, because its state is out of date. A supervisor restarts it.
     """
-    logging.getLogger("aiokafka").setLevel(logging.CRITICAL)  # what matters comes as an exception
+    logging.getLogger("aiokafka").setLevel(logging.CRITICAL)  # errors that matter are raised as exceptions
     try:
         asyncio.run(_until_told(program))
     except ProducerFencedError as error:

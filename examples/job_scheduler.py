@@ -1,8 +1,8 @@
 """A job scheduler: each job is started once, whichever of several schedulers crashes, stalls or takes over, and when.
 
-Jobs are rows of a database, with the time at which they are due. Schedulers wait for one topic, and the one that owns
-it runs jobs, one after the other. What it *decides* it writes into the topic first: `started` before a job begins,
-`finished` behind its end. The topic is a write-ahead log: the next scheduler reads it and knows what was decided.
+Jobs are rows of a database, with the time at which they are due. Schedulers wait for one topic, and its owner runs
+jobs, one after the other. It writes each *decision* to the topic first: `started` before a job begins, `finished` after
+its end. The topic is a write-ahead log: the next scheduler reads it and knows all decisions.
 
     sidecar topic set 'example-*' --access exclusive --dedup
     python examples/job_scheduler.py submit jobs.db 'echo hello' --in 2
@@ -10,19 +10,19 @@ it runs jobs, one after the other. What it *decides* it writes into the topic fi
 
 What *once* means:
 
-- For each attempt at a job there is one decision `started` in the log, whatever is sent again, and none of a scheduler
-  that lost the topic.
-- Between `started` and `finished` a scheduler may die, and nobody can tell from outside how far the job came. Choose:
-  `--after-crash skip`: the job is `abandoned`, not tried again. It happened *at most once*, perhaps in part.
-  `--after-crash again`: the next scheduler starts it again. It happens *at least once*, and comes to its end at last.
-- A job that is to happen exactly once has to say itself what it did, there where it does it: it is given JOB (the
-  number, the same in every attempt), ATTEMPT, and GENERATION of its scheduler. Do the work under the key JOB, and
-  refuse a lower GENERATION than you have seen: then a job that was left over by a crashed or stalled scheduler does no
-  harm any more. No scheduler can do that for it.
+- For each attempt at a job there is one decision `started` in the log, also if it is sent again, and no decision of a
+  scheduler that lost the topic.
+- A scheduler may die between `started` and `finished`, and then it is unknown how much of the job was done. Choose:
+  `--after-crash skip`: the job is `abandoned`, not tried again. It ran *at most once*, perhaps in part.
+  `--after-crash again`: the next scheduler starts it again. It runs *at least once*, and finishes in the end.
+- For an exactly-once effect, the job's target has to record the work. The job gets JOB (the number, the same in every
+  attempt), ATTEMPT, and GENERATION of its scheduler. Do the work under the key JOB, and refuse a GENERATION lower than
+  the highest seen: then the remaining job of a crashed or stalled scheduler has no effect. No scheduler can do that
+  for the target.
 
-What makes it right: exclusive ownership, and reading the log behind it (see replicated_state_machine.py). Sequence ids
-are the places in the log, 0, 1, 2 …: where the answer to a decision is lost, it is sent again under the same id and
-stands there once; and a log that lost its beginning is noticed, as the ids do not begin with it.
+Why it is correct: exclusive ownership, and reading the log after it (see replicated_state_machine.py). Sequence ids are
+the positions in the log, 0, 1, 2 …. If the answer to a decision is lost, the decision is sent again under the same id
+and is in the log once. A log that lost its beginning is noticed, because its ids do not begin with 0.
 """
 
 from __future__ import annotations
@@ -62,12 +62,12 @@ class Job(NamedTuple):
 
 
 class Jobs:
-    """The jobs that are not done with."""
+    """The jobs that are not finished or abandoned."""
 
     def __init__(self, path: Path) -> None:
         self._sqlite = sqlite3.connect(path, timeout=60, check_same_thread=False)  # used by one thread at a time
         self._sqlite.execute(
-            # AUTOINCREMENT: a number is never given again, also where its job is gone
+            # AUTOINCREMENT: a number is never used again, also after its job was deleted
             "CREATE TABLE IF NOT EXISTS jobs (number INTEGER PRIMARY KEY AUTOINCREMENT, command TEXT, due REAL)"
         )
 
@@ -86,7 +86,7 @@ class Jobs:
         return None if row is None else Job(*row)
 
     def remove(self, number: int) -> None:
-        """It is done with: the log says so."""
+        """Delete a job: the log has its last decision."""
         with self._sqlite:
             self._sqlite.execute("DELETE FROM jobs WHERE number = ?", (number,))
 
@@ -95,7 +95,7 @@ class Jobs:
 
 
 class Decisions:
-    """The write-ahead log, of which `producer` is the owner, and what it says of each job."""
+    """The write-ahead log, which `producer` owns, and the newest decision on each job."""
 
     def __init__(self, producer: ExclusiveProducer, name: str) -> None:
         self.newest: dict[int, tuple[Word, int]] = {}
@@ -105,7 +105,7 @@ class Decisions:
         self._length = 0
 
     async def replay(self, bootstrap: str) -> int:
-        """Read all decisions there are; how many."""
+        """Read all decisions; return their number."""
         async with aclosing(read_to_end(bootstrap, self._producer.topic)) as records:
             async for record in records:
                 assert record.key is not None
@@ -121,9 +121,10 @@ class Decisions:
         raise Failure(f"decision {self._length} is not in {self._producer.topic} any more: which jobs ran is not known")
 
     async def decide(self, job: int, word: Word, attempt: int, exit_code: int | None = None) -> None:
-        """Return once it is in the log. Raises `ProducerFencedError`: then somebody else decides, and this never was.
+        """Return when the decision is in the log. Raises `ProducerFencedError`: then another scheduler decides, and
+        this decision is not in the log.
 
-        Where nobody answers it asks until somebody does: under one sequence id it is written once.
+        Without an answer it sends the decision again until there is one: under one sequence id it is written once.
         """
         decision = {"decision": word, "attempt": attempt, "exit_code": exit_code}
         headers = (("leader", self._name.encode()), ("generation", str(self._producer.generation).encode()))
@@ -145,7 +146,7 @@ class Decisions:
 
 
 class Scheduler:
-    """Runs jobs under the topic that `producer` owns."""
+    """Runs jobs while `producer` owns the topic."""
 
     def __init__(self, jobs: Jobs, producer: ExclusiveProducer, decisions: Decisions, *, again: bool) -> None:
         self._jobs = jobs
@@ -154,7 +155,7 @@ class Scheduler:
         self._again = again
 
     async def handle(self, job: Job) -> None:
-        """Do what is to be done about a job, and remove it."""
+        """Start, abandon or skip a job by the decisions so far, and delete it."""
         word, attempt = self._decisions.newest.get(job.number, (None, 0))
         if word == "started" and not self._again:
             await self._decisions.decide(job.number, "abandoned", attempt)
@@ -165,7 +166,7 @@ class Scheduler:
         await in_thread(self._jobs.remove, job.number)
 
     async def _execute(self, job: Job, attempt: int) -> int:
-        """Run it to its end, or to the loss of the topic: what happens then is another scheduler's."""
+        """Run a job until it ends or the topic is lost; then another scheduler decides on it."""
         told = {"JOB": str(job.number), "ATTEMPT": str(attempt), "GENERATION": str(self._producer.generation)}
         process = await asyncio.create_subprocess_shell(job.command, env={**os.environ, **told})
         ended, lost = asyncio.create_task(process.wait()), asyncio.create_task(self._producer.lost())
@@ -179,7 +180,7 @@ class Scheduler:
 
 
 async def schedule(jobs: Jobs, bootstrap: str, topic: str, name: str, *, again: bool, until_idle: bool) -> None:
-    """Wait for the topic, learn what was decided, go on."""
+    """Wait for the topic, read the decisions, run the jobs."""
     tell(f"{name} waits for {topic}")
     async with ExclusiveProducer(bootstrap, topic=topic, name=SCHEDULER, timeout=ANSWER_S) as producer:
         decisions = Decisions(producer, name)
@@ -201,7 +202,7 @@ async def schedule(jobs: Jobs, bootstrap: str, topic: str, name: str, *, again: 
 # The program ----------------------------------------------------------------------------------------------------------
 
 with_database = click.argument("database", type=click.Path(dir_okay=False, path_type=Path))
-with_topic = click.option("--topic", default="example-decisions", help="Created where it is not there.")
+with_topic = click.option("--topic", default="example-decisions", help="Topic; created if it does not exist.")
 
 
 @click.group(context_settings=HELP)
@@ -213,7 +214,7 @@ def main() -> None:
 @with_database
 @click.argument("command")
 @click.option("--in", "seconds", default=0.0, help="Seconds until it is due.")
-@click.option("--times", default=1, help="As so many jobs.")
+@click.option("--times", default=1, help="Number of jobs to add.")
 def submit(database: Path, command: str, seconds: float, times: int) -> None:
     """Add a job: a command for the shell."""
     with closing(Jobs(database)) as jobs:
@@ -225,19 +226,19 @@ def submit(database: Path, command: str, seconds: float, times: int) -> None:
 @with_database
 @with_bootstrap
 @with_topic
-@click.option("--name", default=own_name, show_default="host and process id", help="Who this instance is, for people.")
+@click.option("--name", default=own_name, show_default="host and process id", help="Name of this instance, for people.")
 @click.option(
     "--after-crash",
     type=click.Choice(["skip", "again"]),
     default="skip",
     help="A job that was started and not finished: leave it (at most once), or start it again (at least once).",
 )
-@click.option("--until-idle", is_flag=True, help="End once no job is due.")
-@click.option("--replicas", default=1, help="Of a topic that is created: 3 in production.")
+@click.option("--until-idle", is_flag=True, help="End when no job is due.")
+@click.option("--replicas", default=1, help="Replicas of a topic that is created: 3 in production.")
 def run_jobs(
     database: Path, bootstrap: str, topic: str, name: str, after_crash: str, until_idle: bool, replicas: int
 ) -> None:
-    """Wait until no other scheduler is at work, then run what is due."""
+    """Wait until no other scheduler works, then run the jobs that are due."""
 
     async def program() -> None:
         await create_topic(bootstrap, topic, 1, replicas, {"cleanup.policy": "delete", "retention.ms": "-1"})
@@ -251,7 +252,7 @@ def run_jobs(
 @with_bootstrap
 @with_topic
 def log(bootstrap: str, topic: str) -> None:
-    """Show what was decided: anybody may read."""
+    """Show the decisions. Every client may read them."""
 
     async def program() -> None:
         async with aclosing(read_to_end(bootstrap, topic)) as records:

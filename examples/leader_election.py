@@ -1,24 +1,25 @@
-"""Leader election: of several processes one works, and what an old leader still does has no effect.
+"""Leader election: one of several processes works, and late actions of an old leader have no effect.
 
-Processes claim a name, here `example-leader`. Whoever has it leads; the others wait in a queue. A leader that ends or
-crashes loses its claim with its connection, and the next one leads at once. One that *stalls* keeps its connection. It
-is noticed by its silence: each step of its work is a record in a topic, so whoever waits reads the topic, and takes the
-name by force when nothing has come for a while.
+Processes claim a name, here `example-leader`. Its owner leads; the others wait in a queue. A leader that ends or
+crashes loses its claim with its connection, and the next one leads at once. A leader that *stalls* keeps its
+connection. The others detect that by its silence: each step of its work is a record in a topic, which waiting processes
+read. They take the name by force if there was no record for a while.
 
     sidecar topic set 'example-*' --access exclusive
     python examples/leader_election.py work.db --name a   # and b, c in other terminals; then: kill -9, kill -STOP
 
-To be elected is not enough. Silence may be wrong: the leader may be slow only. Then there are two for a moment that
-believe to lead, and one that stalled believes so when it wakes up. No election can prevent that, here or elsewhere. So
-what a leader *does* must be refused where it arrives, when it comes from an old one:
+Being elected is not enough. A silent leader may only be slow. Then for a moment two processes act as the leader, and a
+stalled one does so when it resumes. No election can prevent that, here or elsewhere. So the target of a leader's
+actions has to refuse those of an old leader:
 
-- In a topic by owning it: each leader takes the topic first, and Kafka refuses the one before from then on. The records
-  of two leaders are never interleaved.
-- Elsewhere by a *fencing token*: a number that rises with each leader, sent along with everything, and a store that
-  refuses a lower one than it has seen. The token is the generation of the topic, which never falls; without a topic it
-  would be `leadership.fencing_token`. The generation of the name is none: it begins again with 1 when nobody has it.
+- In a topic, by owning it: each leader takes the topic first, and from then on Kafka refuses the former leader. The
+  records of two leaders are never interleaved.
+- Elsewhere, by a *fencing token*: a number that rises with each leader and is sent with every action, and a store that
+  refuses a token lower than one it has seen. The token here is the generation of the topic, which never falls; without
+  a topic use `leadership.fencing_token`. Do not use the generation of the name: it begins again with 1 when nobody owns
+  it.
 
-Without a topic and without a store that compares, leadership is advice: good for what may be done twice.
+Without a topic and without a store that compares tokens, use leadership only for work that may be done twice.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ INSERT OR IGNORE INTO fence VALUES (0, 0);
 
 
 async def elect(bootstrap: str, resource: str, name: str, topic: str, patience: float) -> Leadership:
-    """Return once this process leads: because its turn came, or because the leader was silent for too long."""
+    """Return when this process leads: by its place in the queue, or because the leader was silent for too long."""
     while True:
         waiting = Leadership(bootstrap, resource, name=name, mode="wait_for_exclusive")
         turn = asyncio.create_task(waiting.start())
@@ -84,7 +85,7 @@ async def elect(bootstrap: str, resource: str, name: str, topic: str, patience: 
 
 
 async def wait_for_silence(bootstrap: str, topic: str, patience: float) -> None:
-    """Return when nothing was written to the topic for a while, not for everybody the same, so that one is first."""
+    """Return when the topic had no record for a while; the time is partly random, so that one process is first."""
     at = TopicPartition(topic, 0)
     async with opened(AIOKafkaConsumer(bootstrap_servers=bootstrap)) as consumer:
         consumer.assign([at])
@@ -97,7 +98,7 @@ async def wait_for_silence(bootstrap: str, topic: str, patience: float) -> None:
 
 
 class Store:
-    """Some other system that leaders write to. All it has to do for them is to compare two numbers."""
+    """Another system to which leaders write. It only has to compare two numbers."""
 
     def __init__(self, path: Path) -> None:
         self._sqlite = sqlite3.connect(path, timeout=60, check_same_thread=False)  # used by one thread at a time
@@ -114,7 +115,7 @@ class Store:
         self._sqlite.close()
 
     def write(self, step: int, leader: str, token: int) -> None:
-        """Keep a step; the same one again is harmless. Refuses a token that is lower than one it has seen."""
+        """Store a step; a repeated step changes nothing. Refuses a token that is lower than one it has seen."""
         with self._sqlite:
             seen = self._sqlite.execute("UPDATE fence SET token = ? WHERE token <= ?", (token, token)).rowcount
             if not seen:
@@ -123,7 +124,7 @@ class Store:
 
 
 async def work(bootstrap: str, producer: ExclusiveProducer, store: Store, pause: float) -> None:
-    """Step after step, for ever: first the record, then the store."""
+    """Do step after step without end: first write the record, then the store."""
     token = producer.generation
     headers = (("leader", producer.name.encode()), ("generation", str(token).encode()))
     step = -1
@@ -131,7 +132,7 @@ async def work(bootstrap: str, producer: ExclusiveProducer, store: Store, pause:
         async for record in records:
             step = int(record.value or b"-1")
     if step >= 0:
-        await in_thread(store.write, step, producer.name, token)  # whether the leader before came to it or not
+        await in_thread(store.write, step, producer.name, token)  # also if the former leader already did it
     while True:
         step += 1
         await producer.send(str(step).encode(), headers=headers)
@@ -141,7 +142,7 @@ async def work(bootstrap: str, producer: ExclusiveProducer, store: Store, pause:
 
 
 async def lead(bootstrap: str, topic: str, leadership: Leadership, store: Store, pause: float) -> None:
-    """Work as long as this process leads. Ends by an exception."""
+    """Work while this process leads; the loss raises an exception."""
     name = leadership.name
     async with ExclusiveProducer(bootstrap, topic=topic, name=name, mode="exclusive_with_fencing") as producer:
         tell(f"{name} leads: claim of generation {leadership.generation}, token {producer.generation}")
@@ -165,16 +166,16 @@ async def lead(bootstrap: str, topic: str, leadership: Leadership, store: Store,
 @click.command(context_settings=HELP)
 @click.argument("store", type=click.Path(dir_okay=False, path_type=Path))
 @with_bootstrap
-@click.option("--resource", default="example-leader", help="The name that is claimed.")
-@click.option("--topic", default="example-work", help="What leaders write; created where it is not there.")
-@click.option("--name", default=own_name, show_default="host and process id", help="Who this instance is, for people.")
+@click.option("--resource", default="example-leader", help="The name to claim.")
+@click.option("--topic", default="example-work", help="Topic of the leaders' records; created if it does not exist.")
+@click.option("--name", default=own_name, show_default="host and process id", help="Name of this instance, for people.")
 @click.option("--pause", default=0.5, help="Seconds between two steps.")
 @click.option("--patience", default=5.0, help="Seconds of silence after which another process takes over.")
-@click.option("--replicas", default=1, help="Of a topic that is created: 3 in production.")
+@click.option("--replicas", default=1, help="Replicas of a topic that is created: 3 in production.")
 def main(
     store: Path, bootstrap: str, resource: str, topic: str, name: str, pause: float, patience: float, replicas: int
 ) -> None:
-    """One of several processes, of which one at a time works; STORE is the database of its work."""
+    """Run one of several processes, of which one at a time works; STORE is the database of its work."""
 
     async def program() -> None:
         await create_topic(bootstrap, topic, 1, replicas, {"retention.ms": "-1"})

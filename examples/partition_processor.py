@@ -1,28 +1,31 @@
-"""A stream processor that shares partitions among processes: each input record counts once, whoever processes it.
+"""A stream processor that shares partitions among processes: each input record counts once, whichever process reads it.
 
-Orders come in by customer; the output has the running total of each customer. Partition p of the output is made of
-partition p of the input, by one process at a time, and is its *journal*: the totals in memory are what it says, and so
-is how far the input was processed. (Kafka wiki, Single Reader/Writer: Samza's tasks and their journals.)
+The input has orders by customer; the output has the running total of each customer. One process at a time computes
+partition p of the output from partition p of the input. The output partition is its *journal*: it contains the totals,
+which the process also has in memory, and the position in the input. (Kafka wiki, Single Reader/Writer: Samza's tasks
+and their journals.)
 
     sidecar topic set 'example-totals' --access exclusive --dedup --scope partition
     python examples/partition_processor.py process        # in several terminals; kill one, start another
     python examples/partition_processor.py feed --orders 1000
 
-What makes it right:
+Why it is correct:
 
-- A consumer group says who *should* have a partition. It may be wrong for a while: a process that stalls is given up
-  though it lives, and wakes up in the belief that the partition is still its own. So the group only shares the work.
-- Owning the output's partition says who *may* write there. Whoever is given one takes it (`exclusive_with_fencing`);
-  what the one before still sends is refused. Both may be at work for a moment; only one of them gets anything in.
-- A new owner reads the journal to its end, behind the fence, and has the totals and the position. There is no commit of
-  an offset beside the output that could be behind or ahead of it: each record's sequence id is the input's offset.
-- A total leaves when the one before is in the log (see change_data_capture.py, why). Whoever does not know whether it
-  is ends, and who comes next reads the journal.
+- A consumer group decides which process *should* have a partition. It may be wrong for a while: it gives the partition
+  of a stalled process to another one, and the stalled process does not know that when it resumes. So the group only
+  shares the work.
+- The owner of the output's partition is the only process that *may* write there. A process that is assigned a partition
+  takes it (`exclusive_with_fencing`); later records of the former owner are refused. For a moment both may work, but
+  only one of them can write.
+- A new owner reads the journal to its end, after the fence, and so has the totals and the position. It commits no
+  offset that could differ from the output: each record's sequence id is the input's offset.
+- A total is sent when the previous one is in the log (see change_data_capture.py). A process that does not know whether
+  it is ends, and the next one reads the journal.
 
-It ends (exit code 4) when it writes to a partition that somebody took, and is to be started again. A process that
-stalls just when it is given a partition may take it back from a newer owner, until the group has seen to it: that costs
-a restart, and never a record. Not for you where one input record makes several output records, or one somewhere else:
-that takes a transaction of Kafka, which cannot write to governed topics.
+The program ends (exit code 4) when it writes to a partition that another process took, and has to be restarted. A
+process that stalls just when it is assigned a partition may take it back from a newer owner, until the group corrects
+that: this costs a restart, but no record. Do not use it if one input record makes several output records, or one
+elsewhere: that needs a transaction of Kafka, which cannot write to governed topics.
 """
 
 from __future__ import annotations
@@ -46,7 +49,7 @@ CUSTOMERS = 20
 
 
 class Setting(NamedTuple):
-    """What every process is told."""
+    """The options of a process."""
 
     bootstrap: str
     orders: str
@@ -58,21 +61,21 @@ class Setting(NamedTuple):
 
 
 class Totals:
-    """What a partition's journal says: totals by customer, and the next offset of the input."""
+    """The state in a partition's journal: totals by customer, and the next offset of the input."""
 
     def __init__(self) -> None:
         self.position = 0
         self._totals: dict[bytes, int] = {}
 
     def replay(self, record: Record) -> None:
-        """A record of the journal. It may be compacted: the newest record of all is the newest of its customer."""
+        """Apply a record of the journal, which may be compacted: the newest record of a customer remains."""
         assert record.key is not None
         assert record.value is not None
         self._totals[record.key] = json.loads(record.value)["total"]
         self.position = int(dict(record.headers)[SEQUENCE_ID]) + 1
 
     def process(self, order: Record) -> bytes:
-        """What follows from an order: the value of the next record of the journal."""
+        """Apply an order; return the value of the next record of the journal."""
         customer = order.key or b""
         self._totals[customer] = self._totals.get(customer, 0) + json.loads(order.value or b"{}")["amount"]
         self.position = order.offset + 1
@@ -80,13 +83,13 @@ class Totals:
 
 
 async def process_partition(setting: Setting, partition: int) -> None:
-    """Own a partition, learn where it stands, go on from there; for ever. Raises `ProducerFencedError` once another
-    process has it.
+    """Own a partition, read its journal and continue from there, without end. Raises `ProducerFencedError` when another
+    process owns it.
     """
     producer = ExclusiveProducer(
         setting.bootstrap,
         topic=setting.totals,
-        name=f"totals-{partition}",  # whose sequence ids these are moves with the partition
+        name=f"totals-{partition}",  # the name of the sequence ids belongs to the partition, not to the process
         mode="exclusive_with_fencing",
         partitions=[partition],
     )
@@ -113,10 +116,10 @@ async def process_partition(setting: Setting, partition: int) -> None:
 
 
 async def next_orders(consumer: AIOKafkaConsumer, source: TopicPartition) -> list[Record]:
-    """The next ones, none where there are none for a while."""
+    """The next orders; none if there are none for a while."""
     try:
         return (await consumer.getmany(source, timeout_ms=500)).get(source, [])
-    except OffsetOutOfRangeError as error:  # going on behind the hole would make a smaller total, in silence
+    except OffsetOutOfRangeError as error:  # to continue after the gap would silently make a smaller total
         raise Failure(f"orders were gone before they were processed: {error}") from error
 
 
@@ -124,7 +127,7 @@ async def next_orders(consumer: AIOKafkaConsumer, source: TopicPartition) -> lis
 
 
 class Share(ConsumerRebalanceListener):
-    """The partitions that the group gave to this process, each a task."""
+    """The partitions that the group assigned to this process, with a task for each."""
 
     def __init__(self, consumer: AIOKafkaConsumer, begin: Callable[[int], Coroutine[Any, Any, None]]) -> None:
         self._consumer = consumer
@@ -132,31 +135,31 @@ class Share(ConsumerRebalanceListener):
         self._tasks: dict[int, asyncio.Task[None]] = {}
 
     async def on_partitions_assigned(self, assigned: Iterable[TopicPartition]) -> None:
-        """Begin with these."""
+        """Start a task for each of them."""
         self._consumer.pause(*assigned)  # each task reads its own; the group's consumer only keeps the membership
         self._tasks = {each.partition: asyncio.create_task(self._begin(each.partition)) for each in assigned}
         tell(f"the group gives us the partitions {sorted(self._tasks)}")
 
     async def on_partitions_revoked(self, revoked: Iterable[TopicPartition]) -> None:
-        """End all, and give up what they own, before anybody else is given it."""
+        """End all tasks and release their partitions before the group assigns them again."""
         tasks, self._tasks = self._tasks, {}
         for task in tasks.values():
             task.cancel()
         await asyncio.gather(*tasks.values(), return_exceptions=True)
 
     def check(self) -> None:
-        """Raise what a task failed with."""
+        """Raise the exception of a failed task."""
         for task in self._tasks.values():
             if task.done():
                 task.result()
 
 
 async def process_share(setting: Setting, group: str) -> None:
-    """Process what the group gives to this process, until something fails."""
+    """Process the partitions that the group assigns to this process, until a task fails."""
     consumer = AIOKafkaConsumer(
         bootstrap_servers=setting.bootstrap,
         group_id=group,
-        enable_auto_commit=False,  # the journal knows how far we are
+        enable_auto_commit=False,  # the journal has the position
         session_timeout_ms=6000,
         heartbeat_interval_ms=1000,
     )
@@ -176,20 +179,20 @@ async def process_share(setting: Setting, group: str) -> None:
 
 @click.group(context_settings=HELP)
 def main() -> None:
-    """Totals of orders by customer, each order once."""
+    """Compute totals of orders by customer, each order once."""
 
 
-with_orders = click.option("--orders-topic", default="incoming-orders", help="Input; created where it is not there.")
-with_partitions = click.option("--partitions", default=4, help="Of topics that are created.")
-with_replicas = click.option("--replicas", default=1, help="Of topics that are created: 3 in production.")
+with_orders = click.option("--orders-topic", default="incoming-orders", help="Input topic; created if missing.")
+with_partitions = click.option("--partitions", default=4, help="Partitions of topics that are created.")
+with_replicas = click.option("--replicas", default=1, help="Replicas of topics that are created: 3 in production.")
 
 
 @main.command()
 @with_bootstrap
 @with_orders
-@click.option("--totals-topic", default="example-totals", help="Output and journal; created where it is not there.")
+@click.option("--totals-topic", default="example-totals", help="Output topic and journal; created if missing.")
 @click.option("--group", default="example-totals", help="Consumer group whose members share the partitions.")
-@click.option("--name", default=own_name, show_default="host and process id", help="Who this instance is, for people.")
+@click.option("--name", default=own_name, show_default="host and process id", help="Name of this instance, for people.")
 @with_partitions
 @with_replicas
 def process(
@@ -208,12 +211,12 @@ def process(
 @main.command()
 @with_bootstrap
 @with_orders
-@click.option("--orders", default=100, help="How many.")
-@click.option("--pause", default=0.0, help="Seconds between two.")
+@click.option("--orders", default=100, help="Number of orders.")
+@click.option("--pause", default=0.0, help="Seconds between two orders.")
 @with_partitions
 @with_replicas
 def feed(bootstrap: str, orders_topic: str, orders: int, pause: float, partitions: int, replicas: int) -> None:
-    """Write orders by chance, as anybody may."""
+    """Write random orders. Every client may do this."""
 
     async def program() -> None:
         await create_topic(bootstrap, orders_topic, partitions, replicas, {})

@@ -1,26 +1,25 @@
 """A replicated state machine: several processes, one of them leads, and the topic is its state (PIP-68's example).
 
-The state is a map, here of visits by page. Each change is a record in a compacted topic and then, once it is there, a
-change of the map in memory. Whoever leads owns the topic. If it ends, crashes or is fenced, the next one owns it, reads
-what all leaders before it wrote, and goes on from exactly that.
+The state is a map, here of visits by page. Each change is first a record in a compacted topic, and then a change of the
+map in memory. The leader owns the topic. If it ends, crashes or is fenced, the next process owns the topic, reads the
+records of all leaders before it, and continues from exactly that state.
 
     sidecar topic set 'example-*' --access exclusive
     python examples/replicated_state_machine.py --name a     # and --name b, --name c in other terminals; kill one
-    sidecar producer fence example-visits                    # where the leader hangs: the next one leads
+    sidecar producer fence example-visits                    # if the leader hangs: the next one leads
 
-What makes it right:
+Why it is correct:
 
-- Owning the topic comes first, reading it second. Taking it fences whoever had it: Kafka puts a marker behind all that
-  earlier leaders got in, and refuses what they send from then on, however late it comes. So the end of the log at the
-  moment of ownership is the end of their history, and a reader that has come that far has all of it. Read first, and a
-  record may come in between.
-- The record comes before the change in memory. A leader that is told that it lost the topic has nothing that the log
-  does not have, save one record at most of which nobody knows; it ends, and that is settled by whoever reads the log.
-- Each key's newest record is the state, so the topic may be compacted: replay stays as long as the state, not as the
-  history. A record without a value takes its key away. Compaction keeps such records for `delete.retention.ms`, a day
-  unless you say otherwise: a replay has to take less.
+- A process owns the topic first and reads it second. Owning it fences the former leader: Kafka writes a marker after
+  all records of earlier leaders, and from then on refuses their batches, however late they arrive. So the end of the
+  log at the moment of ownership is the end of their history. If the process read first, it could miss a record.
+- The record comes before the change in memory. So a leader that loses the topic knows nothing that the log does not
+  have, except the outcome of at most one record. It ends, and the reader of the log finds out.
+- The newest record of each key is the state, so the topic may be compacted: the length of a replay depends on the
+  state, not on the history. A record without a value deletes its key. Compaction keeps such records for
+  `delete.retention.ms`, by default a day: a replay has to be faster than that.
 
-One partition, one history. What a leader does *outside* the topic is not fenced: see leader_election.py.
+One partition has one history. Actions of a leader *outside* the topic are not fenced: see leader_election.py.
 """
 
 from __future__ import annotations
@@ -40,33 +39,33 @@ from sidecar.client import ExclusiveProducer, Mode
 PAGES = ("/home", "/news", "/shop", "/help")
 COMPACTED = {
     "cleanup.policy": "compact",
-    "min.cleanable.dirty.ratio": "0.1",  # compact when a tenth is outdated, for a short replay; by default half
+    "min.cleanable.dirty.ratio": "0.1",  # compact when a tenth is outdated (by default half), for a short replay
     "segment.ms": "3600000",  # only closed segments are compacted
-    "delete.retention.ms": "86400000",  # for how long a replay sees that a key is gone
+    "delete.retention.ms": "86400000",  # how long a replay can see that a key was deleted
 }
 
 Visits: TypeAlias = dict[str, int]
 
 
 class StateMachine:
-    """The state, and the only two ways to it: what the log holds, and what this leader adds to that."""
+    """The state. Only replaying the log and new records of this leader change it."""
 
     def __init__(self, producer: ExclusiveProducer) -> None:
         self.visits: Visits = {}
         self._producer = producer
 
     async def replay(self, bootstrap: str) -> int:
-        """Apply what is in the topic, which `producer` owns by now; how many records those were."""
+        """Apply all records of the topic, which `producer` owns; return their number."""
         count = 0
         async with aclosing(read_to_end(bootstrap, self._producer.topic)) as records:
             async for record in records:
-                assert record.key is not None  # a compacted topic takes no other
+                assert record.key is not None  # a compacted topic accepts no record without a key
                 self._apply(record.key, record.value)
                 count += 1
         return count
 
     async def write(self, page: str, visits: int | None) -> None:
-        """Change the state: first the log, then the memory. None takes the page away."""
+        """Change the state: first the log, then the memory. None deletes the page."""
         producer, key = self._producer, page.encode()
         value = None if visits is None else str(visits).encode()
         headers = (("leader", producer.name.encode()), ("generation", str(producer.generation).encode()))
@@ -82,7 +81,7 @@ class StateMachine:
 
 
 async def visit(state: StateMachine) -> None:
-    """What this application is about. It reads the state to change it: a stale or torn one would be seen in the log."""
+    """Count a visit. It reads the state to change it, so a stale or torn state would be visible in the log."""
     page = random.choice(PAGES)
     if state.visits.get(page, 0) >= 10 and random.random() < 0.2:
         await state.write(page, None)
@@ -98,7 +97,7 @@ async def lead(bootstrap: str, topic: str, name: str, mode: Mode, pause: float, 
         replayed = await state.replay(bootstrap)
         tell(f"{name} leads (generation {producer.generation}); {replayed} records replayed: {state.visits}")
         for _ in itertools.count() if writes is None else range(writes):
-            await visit(state)  # raises ProducerFencedError once the topic is lost, which ends the program
+            await visit(state)  # raises ProducerFencedError when the topic is lost, which ends the program
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(pause):
                     await producer.lost()
@@ -106,19 +105,19 @@ async def lead(bootstrap: str, topic: str, name: str, mode: Mode, pause: float, 
 
 @click.command(context_settings=HELP)
 @with_bootstrap
-@click.option("--topic", default="example-visits", help="Created, compacted, where it is not there.")
-@click.option("--name", default=own_name, show_default="host and process id", help="Who this instance is, for people.")
+@click.option("--topic", default="example-visits", help="Topic; created as a compacted one if it does not exist.")
+@click.option("--name", default=own_name, show_default="host and process id", help="Name of this instance, for people.")
 @click.option(
     "--mode",
     type=click.Choice(["wait_for_exclusive", "exclusive", "exclusive_with_fencing"]),
     default="wait_for_exclusive",
-    help="While somebody else leads: wait, end, or take over from it.",
+    help="While another process leads: wait, end, or take over from it.",
 )
 @click.option("--pause", default=0.5, help="Seconds between two visits.")
-@click.option("--writes", type=click.IntRange(min=0), help="End after so many.  [default: go on for ever]")
-@click.option("--replicas", default=1, help="Of a topic that is created: 3 in production.")
+@click.option("--writes", type=click.IntRange(min=0), help="End after this number of visits.  [default: no end]")
+@click.option("--replicas", default=1, help="Replicas of a topic that is created: 3 in production.")
 def main(bootstrap: str, topic: str, name: str, mode: Mode, pause: float, writes: int | None, replicas: int) -> None:
-    """One of several processes that keep the same state, of which one at a time writes."""
+    """Run one of several processes with the same state, of which one at a time writes."""
 
     async def program() -> None:
         await create_topic(bootstrap, topic, 1, replicas, COMPACTED)

@@ -16,10 +16,10 @@ _BEFORE: Final = """
     *Kafka 4.4*: the newest version that its brokers offer. *Announced from*: the lowest version in the ApiVersions
     answer, if a client library needs a lower one than is served.
 
-    Tagged fields (KIP-482) that a node does not know go on with whatever passes whole, and with each record that is
-    read by field and written anew. They are left out where the requests of a hot API (Produce, Fetch, ListOffsets,
-    DeleteRecords, OffsetForLeaderEpoch) are split between brokers, and of Metadata, which the node answers for itself.
-    Where other requests are split and answers merged, those outside of all lists are left out.
+    A node keeps unknown tagged fields (KIP-482) in requests and answers that it passes as a whole, and in structures
+    that it reads by field and writes again. It omits them if it splits a request of a hot API (Produce, Fetch,
+    ListOffsets, DeleteRecords, OffsetForLeaderEpoch) between brokers, and in Metadata, which it answers itself. If it
+    splits other requests and merges their answers, it omits the unknown fields outside of all lists.
     """
 
 

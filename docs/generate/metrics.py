@@ -61,9 +61,9 @@ _BEHIND: Final = """
 
     Reasons in `sidecar_produce_fenced_total`: `deposed` (90 PRODUCER_FENCED), `not_owner` (44 POLICY_VIOLATION),
     `waiting` (7 REQUEST_TIMED_OUT: the client tries again), `redis_down` (5 LEADER_NOT_AVAILABLE). Causes in
-    `sidecar_client_disconnects_total`: `closed`, `rejected` (the client sent an invalid request), `idle` (it asked for
-    nothing for `SIDECAR_CONNECTIONS_MAX_IDLE_MS`), `silent` (its
-    machine does not answer any more, for 25 seconds).
+    `sidecar_client_disconnects_total`: `closed`, `rejected` (the client sent an invalid request), `idle` (it sent no
+    request for `SIDECAR_CONNECTIONS_MAX_IDLE_MS`), `silent` (it sent no first request within
+    `SIDECAR_LOGIN_TIMEOUT_MS`).
 
     Readers, bytes and resets of shadows are per node: sum them. Groups and lag are of the whole cluster, and one
     node alone reports them, every half minute: sum them as well. Lag is counted in offsets, so it includes control

@@ -16,9 +16,10 @@ if TYPE_CHECKING:
 _WIDTH: Final = 110
 _HEAD: Final = """\
 #:schema ./sidecar.schema.json
-# Every setting of a node with its default; written by `python -m docs.generate`, so copy it before you change it.
-# Prose stands behind "# ", settings behind "#" alone: take that away from those that are to have another value.
-# Read from {files}, or where --config says. Flags and SIDECAR_* variables beat it; `sidecar check-config` checks it.
+# Every setting of a node with its default. `python -m docs.generate` writes this file, so copy it before you change it.
+# Lines of text begin with "# ", settings with "#": remove the "#" before each setting that you change.
+# Nodes read {files}, or the file of --config. Flags and SIDECAR_* variables override it.
+# `sidecar check-config` checks it.
 """
 
 
@@ -37,7 +38,7 @@ def _setting(name: str) -> Iterator[str]:
     field, found = Schema.model_fields[name], json_schema()["properties"][name]
     said = [f"{field.description}", f"Takes {needs(field)}."]
     if is_secret(name):
-        said.append(f"A secret may rather stand in the variable {full_name(name)}.")
+        said.append(f"A secret may be in the variable {full_name(name)} instead.")
     if "default" not in found:
         said.append("No default.")
     for line in textwrap.wrap(" ".join(said), _WIDTH, break_long_words=False, break_on_hyphens=False):

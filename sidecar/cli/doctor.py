@@ -24,7 +24,7 @@ from sidecar.cli.options import Shared, asks_a_node, examples
 from sidecar.cli.output import Exit, counted, printable, terminal_width, write
 from sidecar.cli.setting_flags import resolve_here
 from sidecar.settings import ENV_PREFIX, Problem, Settings, SettingsError
-from sidecar.settings.loaded import MASK, Resolved, full_name
+from sidecar.settings.loaded import MASK, LoadedSettings, full_name
 from sidecar.settings.schema import Schema
 
 _OF_KAFKA: Final = ("bootstrap_servers", "cluster")
@@ -42,7 +42,7 @@ class Looked:
     unknown: frozenset[str] = frozenset()
 
 
-def looked_at(here: Resolved, origin: str, of_node: Sequence[Mapping[str, Any]]) -> Looked:
+def looked_at(here: LoadedSettings, origin: str, of_node: Sequence[Mapping[str, Any]]) -> Looked:
     """`here`: the settings of this shell, which come from `origin` where nobody said them; `of_node`: what a node
     answers under /v1/settings, empty without a node. Secrets are not shown: they come from here.
     """
@@ -68,7 +68,7 @@ def looked_at(here: Resolved, origin: str, of_node: Sequence[Mapping[str, Any]])
         return Looked(here.settings, [*found, warn("config", text, _REMEDY)], frozenset({"kafka", "redis"}))
     taken = {name: getattr(there, name) for name in node if MASK not in node[name]}
     settings = replace(here.settings, **taken)
-    said = [name for name in differing if name in here.loaded.origins and name not in masked and not origin]
+    said = [name for name in differing if name in here.origins and name not in masked and not origin]
     if said:
         each = (f"{full_name(name)} is {node[name] or 'not set'} at the node, not {mine[name]}" for name in said)
         remedy = "Kafka and Redis are looked at as the node has them; start it again where the settings here are newer"

@@ -21,7 +21,7 @@ from zlib import crc32
 from metadata import MetadataError, MetadataStore, MetadataUnavailable, NodeIdTaken
 from metadata.nodes import Beat, ListenerAddress, LiveNodes, Node
 from metadata.ownership import Ownership
-from sidecar.network.loops import Loops
+from sidecar.network.tasks import Loops
 
 _MASK = (1 << 64) - 1
 

@@ -25,7 +25,7 @@ from sidecar.protocol.fetch import FIRST_WITH_LEADERS, with_leader
 from sidecar.protocol.fetch_parts import FetchAnswer, FetchPart, FetchRequest
 from sidecar.protocol.primitives import Octets
 from sidecar.protocol.topic_ids import Ids, names_of, reference
-from sidecar.shadow.readers import Readers
+from sidecar.shadow.cursor_room import Readers
 from sidecar.shadow.views import Read
 
 Names: TypeAlias = Mapping[bytes, bytes] | None

@@ -127,7 +127,7 @@ def _has_exclusive_reader(governed: GovernedTopics, resolver: NameResolver, name
 
 
 class Leases:
-    """Implements `sidecar.cluster.membership.Asserted`."""
+    """Implements `sidecar.cluster.nodes.Asserted`."""
 
     def __init__(self, governed: GovernedTopics, claims: CoordinatorLease) -> None:
         self._governed = governed

@@ -7,12 +7,12 @@ import { number } from './format.js';
 const ENDS = {
   fence: {
     verb: 'Fence',
-    does: 'The owner is deposed for good: whatever its session sends is refused with error 90, and it has to be started again. Anybody may claim then.',
+    does: 'The owner is deposed permanently: every batch of its session is refused with error 90, and the application has to be restarted. Then any session may claim.',
     done: 'was fenced',
   },
   release: {
     verb: 'Release',
-    does: 'The owner is cleared. Its session may claim again with its next record, as anybody may.',
+    does: 'The owner is cleared. Any session may claim with its next record, also the former owner’s.',
     done: 'was released',
   },
 };

@@ -109,7 +109,7 @@ function read(answer, text) {
   try {
     found = text ? decoded(text) : null;
   } catch {
-    throw new Refusal(answer.status, `${answer.status} ${answer.statusText}: no JSON came back; is this the node's admin port?`);
+    throw new Refusal(answer.status, `${answer.status} ${answer.statusText}: the answer is not JSON; is this the node's admin port?`);
   }
   if (!answer.ok) throw new Refusal(answer.status, found?.message ?? `${answer.status} ${answer.statusText}`);
   return found;

@@ -36,7 +36,7 @@ export class Clients extends Listed {
   constructor() {
     super({
       title: 'Clients',
-      about: 'Connections to this node; each node shows its own. Software is what a client says of itself (KIP-511).',
+      about: 'Connections to this node; each node shows its own. The client itself reports its software (KIP-511).',
       every: 4_000,
       path: 'v1/clients',
       page: PAGE,

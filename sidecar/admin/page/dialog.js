@@ -80,10 +80,10 @@ export function showResult(text, good = true) {
  * @param {Error} error
  */
 export function explained(error) {
-  if (!(error instanceof Refusal)) return `${error.message}: it may have been done all the same.`;
-  if (error.status === 412) return `The owner has changed meanwhile, so nothing was done: ${error.message}. Close this and look again.`;
-  if (error.status === 401 && !token.get()) return `The node wants its admin token: ${error.message}. Close this and enter it at the top.`;
-  if (error.status === 401) return `The token at the top is not the node's: ${error.message}.`;
+  if (!(error instanceof Refusal)) return `${error.message}: it may have been done nevertheless.`;
+  if (error.status === 412) return `The owner has changed meanwhile, so nothing was done: ${error.message}. Close this dialog and check the owner.`;
+  if (error.status === 401 && !token.get()) return `The node needs its admin token: ${error.message}. Close this dialog and enter the token at the top.`;
+  if (error.status === 401) return `The token at the top is wrong: ${error.message}.`;
   return error.message;
 }
 

@@ -69,9 +69,9 @@ function close() {
 function lost(live, why) {
   close();
   if (document.hidden) return;
-  if (live) say('warn', 'connecting…', 'The stream has ended and is opened again; nothing is lost meanwhile.');
+  if (live) say('warn', 'connecting…', 'The event stream ended and is opened again; no event is lost.');
   else if (why === null) say('warn', 'connecting…', '');
-  else say('warn', 'not live', `${why}. Topics, shadows and clients are read every few seconds all the same; this is tried again slowly.`);
+  else say('warn', 'not live', `${why}. Topics, shadows and clients are still read every few seconds; the stream is tried again less often.`);
   timer = setTimeout(open, live ? AGAIN_MS : why === null ? SILENT_MS : REFUSED_MS);
 }
 

@@ -30,10 +30,10 @@ export function sift() {
     shown += Number(suits);
   }
   byId('feed-of').hidden = !named;
-  fill(byId('feed-only'), all ? `Of all topics, not of ${named} alone.` : `Of ${named} alone.`);
+  fill(byId('feed-only'), all ? `Events of all topics, not only of ${named}.` : `Only events of ${named}.`);
   fill(byId('feed-all'), all ? 'Show its own' : 'Show all');
   byId('feed-none').hidden = shown > 0;
-  fill(byId('feed-none'), only ? `Nothing of ${only} among the newest 100.` : 'Nothing has happened yet.');
+  fill(byId('feed-none'), only ? `The newest 100 events have none of ${only}.` : 'Nothing has happened yet.');
 }
 
 /**

@@ -16,7 +16,7 @@ export const node = { id: -1, version: '' };
 /** @param {any} status */
 function show(status) {
   if (node.version && node.version !== status.version) {
-    showResult(`The node now runs version ${status.version}; this page came with ${node.version}: load it again.`);
+    showResult(`The node now runs version ${status.version}; this page is of version ${node.version}: reload it.`);
   }
   node.id = status.node_id;
   node.version ||= status.version;
@@ -64,7 +64,7 @@ function tellAge() {
   const banner = byId('banner');
   if (banner.hidden === connection.silent) {
     banner.hidden = !connection.silent;
-    fill(byId('banner-text'), connection.silent ? 'The node does not answer. It is asked again and again.' : '');
+    fill(byId('banner-text'), connection.silent ? 'The node does not answer. The page tries again.' : '');
   }
   if (!connection.silent) return;
   const old = connection.last === null ? 'Nothing has been read yet.' : `What you see is ${duration((Date.now() - connection.last) / 1000)} old.`;

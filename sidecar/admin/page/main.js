@@ -70,7 +70,7 @@ function startToken() {
     const typed = /** @type {HTMLInputElement} */ (byId('token')).value.trim();
     if (!typed) return;
     if (!TOKEN.test(typed)) {
-      showResult('That is no token: one is made of ASCII characters, without spaces.', false);
+      showResult('This is not a token: a token has ASCII characters, without spaces.', false);
       return;
     }
     token.set(typed);
@@ -80,7 +80,7 @@ function startToken() {
   byId('token-forget').addEventListener('click', () => {
     token.set('');
     tellToken();
-    showResult('The token is forgotten.');
+    showResult('The token was deleted.');
     byId('token').focus();
   });
   tellToken();

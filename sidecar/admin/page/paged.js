@@ -188,7 +188,7 @@ export class Listed extends View {
   /** @param {Error} error */
   failed(error) {
     const missing = error instanceof Refusal && error.status === 404;
-    super.failed(missing ? new Refusal(404, `This node does not list its ${this.options.title.toLowerCase()}: it is of an older version.`) : error);
+    super.failed(missing ? new Refusal(404, `This node has an older version, which does not list ${this.options.title.toLowerCase()}.`) : error);
   }
 }
 

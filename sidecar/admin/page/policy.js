@@ -25,9 +25,9 @@ const FIELDS = {
  * @param {Record<string, any>} now what the policy itself decides
  * @param {string} [none] what a field that it leaves open is called
  */
-export function policyFields(now, none = 'left to wider policies') {
+export function policyFields(now, none = 'decided by wider policies') {
   return Object.entries(FIELDS).flatMap(([name, { label, values }]) => {
-    const said = now[name] === undefined ? none : `leave as it is: ${values[String(now[name])].split(':')[0]}`;
+    const said = now[name] === undefined ? none : `do not change: ${values[String(now[name])].split(':')[0]}`;
     return choice(`policy-${name}`, label, [['', said], ...Object.entries(values)]);
   });
 }
@@ -50,7 +50,7 @@ export function wantedPolicy() {
  */
 export function policyWords(policy) {
   const words = Object.entries(FIELDS).filter(([name]) => policy[name] !== undefined);
-  return words.map(([name, { label, values }]) => `${label}: ${values[String(policy[name])]?.split(':')[0] ?? policy[name]}`).join(' · ') || 'decides nothing: the defaults hold';
+  return words.map(([name, { label, values }]) => `${label}: ${values[String(policy[name])]?.split(':')[0] ?? policy[name]}`).join(' · ') || 'sets no field: the defaults apply';
 }
 
 /**

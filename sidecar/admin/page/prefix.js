@@ -14,13 +14,13 @@ const PAGE = 50;
 
 export class Prefix extends Named {
   constructor() {
-    super({ title: 'Prefix', section: 'topics', about: 'All topics whose names begin so, those made later too. A topic’s own policy and a longer prefix go before it; a shadow has the policy of its source.', every: 5_000 });
+    super({ title: 'Prefix', section: 'topics', about: 'All topics whose names begin with it, also later ones. A topic’s own policy and a longer prefix override it; a shadow has the policy of its source.', every: 5_000 });
     /** @type {any} */
     this.prefix = null;
     this.facts = /** @type {HTMLElement} */ (build(['div', {}]));
     this.covered = table('Topics that it covers', (each) => each.topic, COLUMNS);
     this.pager = new Pager('topics that it covers', () => this.poll.renew());
-    this.wider = block('Policies that hold for it, the nearest first', (each) => each.name, POLICIES);
+    this.wider = block('Policies that apply to it, the nearest first', (each) => each.name, POLICIES);
     this.content.append(this.facts, this.wider.element, build(['h3', {}, 'Topics that it covers']), ...this.covered.parts, this.pager.element);
     this.element.addEventListener('click', (event) => {
       const act = event.target instanceof HTMLElement && event.target.dataset.act;

@@ -26,7 +26,7 @@ export class Records {
       ['select', { id: 'records-limit' }, ...['20', '50', '100'].map((each) => ['option', { value: each }, each])],
       ['button', { type: 'submit' }, 'Read the last records']]));
     this.element = /** @type {HTMLElement} */ (build(['section', { class: 'block' }, ['h3', {}, 'Last records'],
-      ['p', { class: 'soft' }, 'The node reads them when you ask. It wants the token to operate, and writes each look into the audit log. Long records are cut. Records of aborted transactions are shown, too.']]));
+      ['p', { class: 'soft' }, 'The node reads them on request. This needs the token to operate, and is recorded in the audit log. Long records are cut. Records of aborted transactions are shown, too.']]));
     this.element.append(form, this.problem, ...this.table.parts);
     form.addEventListener('submit', (event) => {
       event.preventDefault();
@@ -51,7 +51,7 @@ export class Records {
       const found = await get(`v1/topics/${path(name)}/records?${query}`);
       if (name !== this.name) return;
       fill(this.problem);
-      this.table.show(found.items, 'No record is at the end of the log.');
+      this.table.show(found.items, 'There is no record at the end of the log.');
     } catch (error) {
       if (name !== this.name) return;
       this.table.show([], '');

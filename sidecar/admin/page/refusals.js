@@ -31,7 +31,7 @@ export class Refusals extends Listed {
   constructor() {
     super({
       title: 'Refusals',
-      about: 'What this node refused its clients lately, the newest first. Each node has its own list, in memory. Errors after which a client tries again by itself are not in it.',
+      about: 'Requests that this node refused lately, the newest first. Each node has its own list, in memory. Errors after which a client tries again by itself are not listed.',
       every: 5_000,
       path: 'v1/refusals',
       page: 100,
@@ -39,13 +39,13 @@ export class Refusals extends Listed {
       columns: COLUMNS,
     });
     this.filters(
-      ['label', { for: FILTER, class: 'unseen' }, 'Of one topic, by its whole name'],
+      ['label', { for: FILTER, class: 'unseen' }, 'Only of the topic with this name'],
       ['input', { id: FILTER, type: 'search', 'data-filter': 'topic', placeholder: 'Name of a topic', autocomplete: 'off', spellcheck: 'false' }],
     );
   }
 
   whyNone() {
     const { topic } = this.wanted();
-    return topic ? `This node refused nothing of ${topic} lately.` : 'This node refused nothing lately.';
+    return topic ? `This node has refused no request for ${topic} lately.` : 'This node has refused no request lately.';
   }
 }

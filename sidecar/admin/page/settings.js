@@ -14,7 +14,7 @@ export class Settings extends Listed {
   constructor() {
     super({
       title: 'Settings',
-      about: 'As this node runs with them.',
+      about: 'The effective values of this node.',
       every: 30_000,
       path: 'v1/settings',
       key: (each) => each.setting,

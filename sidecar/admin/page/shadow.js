@@ -58,7 +58,7 @@ export class Shadow extends Named {
     fill(this.facts, facts(aboutShadow(shadow)));
     if (!this.pager.shows(why ? 1 : cursors.items.length, cursors.next_page_token)) return;
     const largest = Math.max(0, ...cursors.items.map((each) => each.lag));
-    this.cursors.show(cursors.items.map((each) => ({ ...each, largest })), why || 'No group has committed anything yet.');
+    this.cursors.show(cursors.items.map((each) => ({ ...each, largest })), why || 'No group has committed an offset yet.');
   }
 }
 

@@ -11,17 +11,17 @@ import { number } from './format.js';
  */
 export function askToCreateShadow(source, after) {
   const parts = [
-    ['p', {}, 'A read-only name over the log of a topic, with readers and cursors of its own. Nothing is copied.'],
+    ['p', {}, 'A read-only name for the log of a topic, with its own readers and cursors. Nothing is copied.'],
     ...input('shadow-source', 'Source topic', { value: source, readonly: source !== '', required: true }),
     ...input('shadow-name', 'Name of the shadow', { required: true, placeholder: source ? `${source}-audit` : 'orders-audit' }),
-    ...area('shadow-allow', 'Who may read it, one principal in a line; empty: everybody', '', 'User:audit'),
+    ...area('shadow-allow', 'Principals that may read it, one per line; empty: everybody', '', 'User:audit'),
   ];
   ask('Create a shadow', 'Create', false, parts, async () => {
     const [from, name] = [value('shadow-source'), value('shadow-name')];
-    if (!from || !name) throw new Refusal(0, 'A shadow needs the name of its source and one of its own.');
+    if (!from || !name) throw new Refusal(0, 'Enter the name of the source and the name of the shadow.');
     const allow = lines('shadow-allow');
     await call('POST', `v1/topics/${path(from)}/shadows`, { body: allow.length ? { name, allow } : { name } });
-    return `The shadow ${name} of ${from} is there.`;
+    return `The shadow ${name} of ${from} was created.`;
   }, after);
   byId(source ? 'shadow-name' : 'shadow-source').focus();
 }
@@ -33,12 +33,12 @@ export function askToCreateShadow(source, after) {
  */
 export function askToDeleteShadow(source, shadow, after) {
   const parts = [
-    ['p', {}, 'Its readers are cut off and its cursors are gone for good. The source and its records stay as they are.'],
+    ['p', {}, 'Its readers are disconnected and its cursors are deleted permanently. The source and its records do not change.'],
     about(['Shadow', shadow], ['Source', source]),
   ];
   ask(`Delete the shadow ${shadow}?`, 'Delete', true, parts, async () => {
     await call('DELETE', `v1/topics/${path(source)}/shadows/${path(shadow)}`);
-    return `The shadow ${shadow} of ${source} is deleted.`;
+    return `The shadow ${shadow} of ${source} was deleted.`;
   }, after);
 }
 
@@ -49,10 +49,10 @@ export function askToDeleteShadow(source, shadow, after) {
 export function askToChangeShadow(shadow, after) {
   const { name, allow, auto_reset_backlog_entries: backlog } = shadow;
   const parts = [
-    ['p', {}, 'Who is not on the list any more is refused with 29 TOPIC_AUTHORIZATION_FAILED from its next Fetch on. Cursors stay.'],
+    ['p', {}, 'A client that is not on the list any more is refused with 29 TOPIC_AUTHORIZATION_FAILED from its next Fetch on. Cursors do not change.'],
     about(['Shadow', name], ['Source', shadow.source]),
-    ...area('allow', 'Who may read it, one principal in a line; User:* is everybody, empty is nobody', allow.join('\n'), 'User:audit'),
-    ...input('backlog', 'Reset a cursor to the end when so many records lie behind it; 0: never', { value: String(backlog), inputmode: 'numeric' }),
+    ...area('allow', 'Principals that may read it, one per line; User:* is everybody, empty is nobody', allow.join('\n'), 'User:audit'),
+    ...input('backlog', 'Reset a cursor to the end if it is this number of records behind; 0: never', { value: String(backlog), inputmode: 'numeric' }),
   ];
   ask(`Change the shadow ${name}`, 'Change', false, parts, async () => {
     const wanted = { allow: lines('allow'), auto_reset_backlog_entries: count('backlog', 'The number of records') ?? 0 };
@@ -69,12 +69,12 @@ export function askToChangeShadow(shadow, after) {
  */
 export function askToResetCursor(shadow, cursor, after) {
   const parts = [
-    ['p', {}, 'The group reads on from there: what lies before is not read, what lies behind it is read again. The node refuses while the group has members.'],
+    ['p', {}, 'The group continues at the new position: it skips or reads again the records in between. The node refuses this while the group has members.'],
     about(['Shadow', shadow], ['Group', cursor.group], ['State', `${String(cursor.state).toLowerCase()}, members ${number(cursor.members)}`], ['Lag now', number(cursor.lag)]),
     ...choice('reset-to', 'To', [
-      ['latest', 'the end: nothing that is there now is read'],
-      ['earliest', 'the beginning: everything that is there is read again'],
-      ['timestamp', 'the first record of a time or later'],
+      ['latest', 'the end: skip all present records'],
+      ['earliest', 'the beginning: read all present records again'],
+      ['timestamp', 'the first record at or after a time'],
       ['offset', 'an offset'],
     ]),
     ['div', { id: 'reset-by-time', hidden: true }, ...input('reset-time', 'Time, in the time zone of this browser', { type: 'datetime-local', step: '1' })],
@@ -84,7 +84,7 @@ export function askToResetCursor(shadow, cursor, after) {
   ask(`Reset the cursor of ${cursor.group}?`, 'Reset', true, parts, async () => {
     const body = { to: target(), ...partitions() };
     const found = await call('POST', `v1/shadows/${path(shadow)}/cursors/${path(cursor.group)}/reset`, { body });
-    return `The cursor of ${cursor.group} on ${shadow} is moved: ${number(found.lag)} records lie behind it.`;
+    return `The cursor of ${cursor.group} on ${shadow} was reset: its lag is ${number(found.lag)} records.`;
   }, after);
   byId('reset-to').addEventListener('change', () => {
     byId('reset-by-time').hidden = value('reset-to') !== 'timestamp';
@@ -108,6 +108,6 @@ function target() {
 
 function partitions() {
   const typed = value('reset-partitions').split(',').map((each) => each.trim()).filter(Boolean);
-  if (!typed.every((each) => /^\d{1,9}$/.test(each))) throw new Refusal(0, 'Partitions are numbers, separated by commas.');
+  if (!typed.every((each) => /^\d{1,9}$/.test(each))) throw new Refusal(0, 'Enter partitions as numbers, separated by commas.');
   return typed.length ? { partitions: typed.map(Number) } : {};
 }

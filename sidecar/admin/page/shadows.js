@@ -15,7 +15,7 @@ const FILTER = 'shadow-filter';
 
 export class Shadows extends View {
   constructor() {
-    super({ title: 'Shadows', about: 'Read-only names over the logs of topics. Readers and bytes are those of this node, groups and lag those of the cluster.', every: 8_000 });
+    super({ title: 'Shadows', about: 'Read-only names for the logs of topics. Readers and bytes are those of this node, groups and lag those of the cluster.', every: 8_000 });
     /** @type {any[]} */
     this.items = [];
     /** @type {Map<string, any>} */
@@ -93,7 +93,7 @@ export class Shadows extends View {
     const largest = Math.max(0, ...[...this.stats.values()].map((each) => each?.total_lag ?? 0));
     this.table.show(
       items.map((each) => ({ ...each, stats: this.stats.get(each.name), largest })),
-      this.items.length ? 'No shadow has that in its name or source.' : 'There are no shadows.',
+      this.items.length ? 'No shadow has this text in its name or source.' : 'There are no shadows.',
     );
   }
 }

@@ -85,10 +85,10 @@ export class Topic extends Named {
     const owners = Object.entries(topic.owners ?? {}).map(([partition, owner]) => ({ partition, ...owner }));
     const lags = Object.entries(topic.shadowReplication ?? {});
     const largest = Math.max(0, ...lags.map(([, stats]) => stats.total_lag ?? 0));
-    this.blocks.owners.show(owners, topic.owners ? 'No partition has an owner now.' : '');
+    this.blocks.owners.show(owners, topic.owners ? 'No partition has an owner at present.' : '');
     this.blocks.waiting.show(topic.waiting, topic.policy ? 'No session waits.' : '');
     this.blocks.producers.show(producers.items, producers.why);
-    this.blocks.shadows.show(topic.shadows.map((name) => ({ name, largest, ...topic.shadowReplication?.[name] })), topic.partitions ? 'It has no shadow.' : '');
+    this.blocks.shadows.show(topic.shadows.map((name) => ({ name, largest, ...topic.shadowReplication?.[name] })), topic.partitions ? 'The topic has no shadow.' : '');
     this.blocks.refusals.show(refusals.items, whyNothing(topic));
     this.blocks.policies.show(nearestFirst(topic.policies ?? {}).map(([name, policy]) => ({ name, policy })), '');
   }
@@ -118,7 +118,7 @@ export class Topic extends Named {
  * @param {any} topic
  */
 function whyNothing({ serving_node: serving }) {
-  return serving === null || serving === node.id ? 'This node refused nothing of it lately.' : `This node refused nothing of it lately. Node ${serving} serves the topic and keeps its own list.`;
+  return serving === null || serving === node.id ? 'This node has refused no request for it lately.' : `This node has refused no request for it lately. Node ${serving} serves the topic and has its own list.`;
 }
 
 /**
@@ -129,8 +129,8 @@ function whyNothing({ serving_node: serving }) {
  * @returns {Promise<{items: any[], why: string}>}
  */
 async function producersOf(topic) {
-  if (!topic.policy?.deduplication) return { items: [], why: topic.policy ? 'No deduplication: no sequence ids are kept.' : '' };
-  if (topic.deduplication_state === 'idle') return { items: [], why: 'No node serves the topic now: a node reads its ids at the next write.' };
+  if (!topic.policy?.deduplication) return { items: [], why: topic.policy ? 'No deduplication: no sequence ids are stored.' : '' };
+  if (topic.deduplication_state === 'idle') return { items: [], why: 'No node serves the topic at present: a node reads its ids at the next write.' };
   if (topic.deduplication_state !== 'elsewhere') {
     return { items: topic.producers, why: topic.deduplication_detail ?? 'No record with a sequence id has been written yet.' };
   }

@@ -11,11 +11,11 @@ const NAMED = 8;
 /** @param {() => void} after */
 export function askToCreateTopic(after) {
   const parts = [
-    ['p', {}, 'The brokers’ defaults hold for what is left out. With a choice below, or a policy of a prefix, the topic is governed from its first record on.'],
+    ['p', {}, 'The brokers’ defaults apply to empty fields. With a choice below, or a policy of a prefix, the topic is governed from its first record on.'],
     ...input('topic-name', 'Name', { required: true, placeholder: 'orders' }),
-    ...input('topic-partitions', 'Partitions', { inputmode: 'numeric', placeholder: 'as the brokers have it' }),
-    ...input('topic-replication', 'Replication factor', { inputmode: 'numeric', placeholder: 'as the brokers have it' }),
-    ...area('topic-configs', 'Kafka’s settings, one in a line', '', 'retention.ms=604800000'),
+    ...input('topic-partitions', 'Partitions', { inputmode: 'numeric', placeholder: 'the brokers’ default' }),
+    ...input('topic-replication', 'Replication factor', { inputmode: 'numeric', placeholder: 'the brokers’ default' }),
+    ...area('topic-configs', 'Kafka’s settings, one per line', '', 'retention.ms=604800000'),
     ['fieldset', {}, ['legend', {}, 'Policy'], ...policyFields({}, 'not said')],
   ];
   ask('Create a topic', 'Create', false, parts, async () => {
@@ -34,7 +34,7 @@ export function askToCreateTopic(after) {
         ...(Object.keys(policy).length && { policy }),
       },
     });
-    return `The topic ${topic} is there, partitions: ${found.partitions}.`;
+    return `The topic ${topic} was created, partitions: ${found.partitions}.`;
   }, after);
   byId('topic-name').focus();
 }
@@ -42,7 +42,7 @@ export function askToCreateTopic(after) {
 /** @param {string} line */
 function setting(line) {
   const at = line.indexOf('=');
-  if (at < 1) throw new Refusal(0, `A setting is written name=value, not “${line}”.`);
+  if (at < 1) throw new Refusal(0, `Write a setting as name=value, not “${line}”.`);
   return [line.slice(0, at).trim(), line.slice(at + 1).trim()];
 }
 
@@ -53,18 +53,18 @@ function setting(line) {
  */
 export function askToSetPolicy(name, own, after) {
   const parts = [
-    ['p', {}, 'Fields that are left as they are do not change. The node answers when every live node applies the policy. Set it before writers start: a batch under way may still pass.'],
-    ...input('policy-name', 'Topic, or the beginning of names followed by *', { value: name, readonly: name !== '', required: true, placeholder: 'payments.*', 'aria-describedby': 'policy-covers' }),
+    ['p', {}, 'Only the fields that you choose change. The node answers when every live node applies the policy. Set it before writers start: a batch in flight may still pass.'],
+    ...input('policy-name', 'Topic, or a prefix followed by *', { value: name, readonly: name !== '', required: true, placeholder: 'payments.*', 'aria-describedby': 'policy-covers' }),
     ['p', { id: 'policy-covers', class: 'soft', role: 'status' }],
-    ...policyFields(own ?? {}, name ? 'left to wider policies' : 'leave as it is'),
+    ...policyFields(own ?? {}, name ? 'decided by wider policies' : 'do not change'),
   ];
   ask(name ? `Set the policy of ${name}` : 'Set a policy', 'Set', false, parts, async () => {
     const chosen = value('policy-name');
-    if (!chosen) throw new Refusal(0, 'Say of which topic, or of which beginning of names.');
+    if (!chosen) throw new Refusal(0, 'Enter a topic, or a prefix followed by *.');
     const policy = wantedPolicy();
     if (!Object.keys(policy).length) throw new Refusal(0, 'Nothing to set: choose at least one field.');
     const found = await call('PUT', `v1/topics/${path(chosen)}/policy`, { body: policy });
-    return `The policy of ${chosen} is in force. ${policyWords(found.policy ?? {})}.`;
+    return `All live nodes apply the policy of ${chosen}. ${policyWords(found.policy ?? {})}.`;
   }, after);
   const typed = byId('policy-name');
   let typing = 0;
@@ -82,14 +82,14 @@ async function showCovered() {
   const place = byId('policy-covers');
   if (!name.endsWith('*')) {
     const fixed = byId('policy-name').hasAttribute('readonly');
-    fill(place, name && !fixed ? 'This topic alone. It may be made later.' : '');
+    fill(place, name && !fixed ? 'Only this topic. It does not have to exist yet.' : '');
     return;
   }
   let said;
   try {
     const { items, next_page_token: more } = await get(coveredBy(name, NAMED));
     const names = items.map((each) => each.topic).filter((each) => each !== name);
-    said = names.length ? `Covers now: ${names.join(', ')}${more === null ? '' : ' and more'}. A topic’s own policy and a longer prefix go before it; a shadow has its source’s.` : 'Covers no topic yet.';
+    said = names.length ? `Covers now: ${names.join(', ')}${more === null ? '' : ' and more'}. A topic’s own policy and a longer prefix override it; a shadow has its source’s.` : 'Covers no topic yet.';
   } catch (error) {
     said = /** @type {Error} */ (error).message;
   }
@@ -113,12 +113,12 @@ export function coveredBy(name, most) {
  */
 export function askToForgetPolicy(name, own, after) {
   const parts = [
-    ['p', {}, 'What wider policies decide holds from then on. Where there is none, requests pass through: nobody is refused and no duplicate is dropped.'],
+    ['p', {}, 'From then on wider policies apply. If there is none, requests pass through: no client is refused and no duplicate is dropped.'],
     about([name.endsWith('*') ? 'Prefix' : 'Topic', name], ['Its policy', policyWords(own)]),
   ];
   ask(`Forget the policy of ${name}?`, 'Forget', true, parts, async () => {
     await call('DELETE', `v1/topics/${path(name)}/policy`);
-    return `The policy of ${name} is forgotten.`;
+    return `The policy of ${name} was removed.`;
   }, after);
 }
 
@@ -135,6 +135,6 @@ export function askToForgetName(topic, producer, last, after) {
   ];
   ask(`Forget the producer ${producer}?`, 'Forget', true, parts, async () => {
     await call('DELETE', `v1/topics/${path(topic)}/dedup/${path(producer)}`);
-    return `The producer ${producer} of ${topic} is forgotten.`;
+    return `The ids of producer ${producer} of ${topic} were deleted.`;
   }, after);
 }

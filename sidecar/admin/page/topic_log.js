@@ -68,7 +68,7 @@ export class TopicLog {
     const rates = this.#samples.slice(1).map((each, index) => rate(this.#samples[index], each));
     const sized = items.some((each) => each.bytes !== null);
     fill(this.facts, ['h3', {}, 'Log'], facts([
-      ['Grows by', rates.length ? `${number(round(rates.at(-1) ?? 0))} records/s` : 'measured with the next reading', ' ', sparkline(rates, 'Records per second')],
+      ['Grows by', rates.length ? `${number(round(rates.at(-1) ?? 0))} records/s` : 'shown after the next reading', ' ', sparkline(rates, 'Records per second')],
       ['Offsets kept', number(ends - sum('start'))],
       ['Size on the leaders', sized ? size(sum('bytes')) : 'not known'],
       ...(more === null ? [] : [['Of', `the first ${number(PARTITIONS)} partitions`]]),
@@ -91,7 +91,7 @@ export class TopicLog {
   /** @param {{items: any[], next_page_token: string | null}} found */
   #showGroups({ items, next_page_token: more }) {
     const largest = Math.max(0, ...items.map((each) => each.lag));
-    const why = more === null ? 'No group has committed anything for it.' : '';
+    const why = more === null ? 'No group has committed an offset for it.' : '';
     this.groups.show(items.map((each) => ({ ...each, largest })), why);
   }
 }

@@ -47,7 +47,7 @@ export function button(act, text, kind, of, label) {
  * @param {any} policy
  */
 export function ownerless(policy) {
-  return policy.access_mode === 'shared' ? 'none: everybody may write' : 'nobody';
+  return policy.access_mode === 'shared' ? 'none: every client may write' : 'nobody';
 }
 
 /** @param {any} topic */
@@ -55,7 +55,7 @@ export function aboutTopic(topic) {
   const { policy, owner } = topic;
   const ids = { ready: 'good', lost: 'bad', reading: 'warn' }[topic.deduplication_state] ?? 'quiet';
   /** @type {[string, ...any[]][]} */
-  const lines = [['Access', policy ? (policy.access_mode ?? 'not said').replaceAll('_', ' ') : 'not governed: it passes through']];
+  const lines = [['Access', policy ? (policy.access_mode ?? 'not said').replaceAll('_', ' ') : 'not governed: requests pass through']];
   if (policy) {
     if (owner) {
       lines.push(['Owner', ['span', { class: 'name' }, owner.name], ' ', ['span', { class: 'soft' }, owner.session]]);

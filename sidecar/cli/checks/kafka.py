@@ -85,7 +85,7 @@ def assigned(assignment: bytes) -> list[str]:
         reader.i16()
         topics: list[str] = []
         for _ in range(reader.array(element_bytes=6)):
-            topics.append(reader.string())
+            topics.append(reader.text())
             reader.skip(4 * reader.array(element_bytes=4))
     except (MalformedFrameError, UnicodeDecodeError):
         return []

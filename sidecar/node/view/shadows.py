@@ -24,8 +24,8 @@ from sidecar.shadow.catalog import (
     UnmadeError,
     nobody_reads,
 )
-from sidecar.shadow.cursor_room import CursorRoom
-from sidecar.shadow.cursors import ClosedError, Cursor
+from sidecar.shadow.cursor_room import CursorRoom, Numbers
+from sidecar.shadow.cursors import ClosedError, Cursor, InUseError, OutOfLogError, Target
 
 _AWAY = (UpstreamError, KafkaError, TimeoutError)
 _REFUSED: Final = frozenset(
@@ -187,7 +187,7 @@ class ShadowView:
         """
         room = self._room_of(name)
         try:
-            return await room.reset.move(name, group, to, partitions)
+            return await room.cursors.move(name, group, to, partitions)
         except (ClosedError, InUseError) as error:
             raise ConflictError(str(error)) from None
         except OutOfLogError as error:

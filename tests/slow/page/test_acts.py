@@ -101,14 +101,14 @@ def test_a_shadow_is_made_and_deleted(visit: Visit, cluster: Cluster) -> None:
     expect(dialog.get_by_label("Source topic")).to_have_value(topic)
     expect(dialog.get_by_label("Name of the shadow")).to_be_focused()
     dialog.get_by_label("Name of the shadow").fill(shadow)
-    dialog.get_by_label("Who may read it").fill("User:audit\nUser:search")
+    dialog.get_by_label("Principals that may read it").fill("User:audit\nUser:search")
     confirm(dialog, "Create")
-    expect(page.locator("#result")).to_have_text(f"The shadow {shadow} of {topic} is there.")
+    expect(page.locator("#result")).to_have_text(f"The shadow {shadow} of {topic} was created.")
     assert cluster.call("GET", f"/v1/shadows/{shadow}")[1]["allow"] == ["User:audit", "User:search"]
     page.get_by_role("button", name=f"Delete the shadow {shadow}").click()
     expect(page.get_by_role("dialog")).to_contain_text(topic)
     confirm(page.get_by_role("dialog"), "Delete")
-    expect(page.locator("#result")).to_have_text(f"The shadow {shadow} of {topic} is deleted.")
+    expect(page.locator("#result")).to_have_text(f"The shadow {shadow} of {topic} was deleted.")
     assert cluster.call("GET", f"/v1/shadows/{shadow}")[0] == 404
 
 
@@ -118,7 +118,7 @@ def test_a_shadow_can_be_made_of_any_source_and_errors_are_told_as_the_node_tell
     page = visit(f"{cluster.url}#/shadows", token=TOKEN)
     dialog = press(page, "Create shadow…")
     confirm(dialog, "Create")
-    expect(dialog.get_by_role("alert")).to_contain_text("needs the name of its source")
+    expect(dialog.get_by_role("alert")).to_contain_text("Enter the name of the source")
     dialog.get_by_label("Source topic").fill(cluster.name("orders"))
     dialog.get_by_label("Name of the shadow").fill(cluster.name("clicks"))
     status, refusal = cluster.call(
@@ -136,14 +136,14 @@ def test_without_the_token_everything_is_shown_and_nothing_is_changed(visit: Vis
     page = visit(f"{cluster.url}#/topics/{topic}")
     dialog = press(page, "Fence…")
     confirm(dialog, "Fence")
-    expect(dialog.get_by_role("alert")).to_contain_text("The node wants its admin token")
+    expect(dialog.get_by_role("alert")).to_contain_text("The node needs its admin token")
     expect(dialog.get_by_role("alert")).to_contain_text("enter it at the top")
     assert cluster.topic(topic)["owner"]["name"] == "owner-of-guarded"
     dialog.get_by_role("button", name="Cancel").click()
     enter_token(page, "a-guess")
     dialog = press(page, "Fence…")
     confirm(dialog, "Fence")
-    expect(dialog.get_by_role("alert")).to_contain_text("The token at the top is not the node's")
+    expect(dialog.get_by_role("alert")).to_contain_text("The token at the top is wrong")
     assert cluster.topic(topic)["owner"]["name"] == "owner-of-guarded"
 
 
@@ -188,7 +188,7 @@ def test_what_no_node_has_for_a_token_is_not_taken_for_one(visit: Visit, cluster
     page = visit(cluster.url)
     page.get_by_label("Admin token").fill(typed)
     page.get_by_role("button", name="Use").click()
-    expect(page.locator("#result")).to_contain_text("That is no token")
+    expect(page.locator("#result")).to_contain_text("This is not a token")
     assert page.evaluate("sessionStorage.length") == 0
 
 

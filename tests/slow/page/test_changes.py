@@ -17,7 +17,7 @@ def test_a_policy_is_set_and_forgotten_on_the_page_of_a_topic(visit: Visit, clus
     topic = cluster.name("free")
     create_topic(cluster.kafka, 2, topic)
     page = visit(f"{cluster.url}#/topics/{topic}", token=TOKEN)
-    expect(fact(page, "Access")).to_have_text("not governed: it passes through")
+    expect(fact(page, "Access")).to_have_text("not governed: requests pass through")
     dialog = press(page, "Set policy…")
     confirm(dialog, "Set")  # an empty policy would govern the topic
     expect(dialog.get_by_role("alert")).to_have_text("Nothing to set: choose at least one field.")
@@ -26,16 +26,14 @@ def test_a_policy_is_set_and_forgotten_on_the_page_of_a_topic(visit: Visit, clus
     dialog.get_by_label("One owner for").select_option("partition")
     dialog.get_by_label("Deduplication by sequence id").select_option("true")
     confirm(dialog, "Set")
-    expect(page.locator("#result")).to_contain_text(f"The policy of {topic} is in force.")
+    expect(page.locator("#result")).to_contain_text(f"All live nodes apply the policy of {topic}.")
     assert cluster.topic(topic)["policies"] == {
         topic: {"access_mode": "wait_for_exclusive", "deduplication": True, "scope": "partition"}
     }
     expect(fact(page, "Access")).to_have_text("wait for exclusive")
     expect(fact(page, "Scope")).to_have_text("partition")
     dialog = press(page, "Set policy…")
-    expect(dialog.get_by_label("Access mode").locator("option").first).to_have_text(
-        "leave as it is: wait for exclusive"
-    )
+    expect(dialog.get_by_label("Access mode").locator("option").first).to_have_text("do not change: wait for exclusive")
     dialog.get_by_label("Deduplication by sequence id").select_option("false")
     confirm(dialog, "Set")
     wait_for(lambda: cluster.topic(topic)["policy"]["deduplication"] is False, "the other field", 20)
@@ -46,9 +44,9 @@ def test_a_policy_is_set_and_forgotten_on_the_page_of_a_topic(visit: Visit, clus
     dialog = press(page, "Forget policy…")
     expect(dialog).to_contain_text("Access mode: wait for exclusive")
     confirm(dialog, "Forget")
-    expect(page.locator("#result")).to_have_text(f"The policy of {topic} is forgotten.")
+    expect(page.locator("#result")).to_have_text(f"The policy of {topic} was removed.")
     expect(feed.filter(has_text="An operator at 127.0.0.1 removed the policy")).to_have_count(1)
-    expect(fact(page, "Access")).to_have_text("not governed: it passes through")
+    expect(fact(page, "Access")).to_have_text("not governed: requests pass through")
     expect(page.locator("main").get_by_role("button", name="Forget policy…")).to_have_count(0)
 
 
@@ -60,15 +58,15 @@ def test_a_policy_of_a_prefix_says_beforehand_and_afterwards_what_it_covers(visi
     cluster.shadow(own, f"{prefix}-shadow")
     page = visit(cluster.url, token=TOKEN)
     dialog = press(page, "Set policy…")
-    dialog.get_by_label("Topic, or the beginning of names followed by *").fill(f"{prefix}-nothing*")
+    dialog.get_by_label("Topic, or a prefix followed by *").fill(f"{prefix}-nothing*")
     expect(dialog.get_by_role("status")).to_have_text("Covers no topic yet.")
-    dialog.get_by_label("Topic, or the beginning of names followed by *").fill(f"{prefix}*")
+    dialog.get_by_label("Topic, or a prefix followed by *").fill(f"{prefix}*")
     for each in ("-a", "-b", "-own"):
         expect(dialog.get_by_role("status")).to_contain_text(prefix + each)
     dialog.get_by_label("Access mode").select_option("shared")
     dialog.get_by_label("Deduplication by sequence id").select_option("true")
     confirm(dialog, "Set")
-    expect(page.locator("#result")).to_contain_text(f"The policy of {prefix}* is in force.")
+    expect(page.locator("#result")).to_contain_text(f"All live nodes apply the policy of {prefix}*.")
     page.locator("main").get_by_role("link", name=f"{prefix}*").click()
     expect(page.get_by_role("heading", name=f"{prefix}*", exact=True)).to_be_focused()
     expect(cell(page, f"{prefix}-a", "Access")).to_have_text("shared deduplication")
@@ -81,7 +79,7 @@ def test_a_policy_of_a_prefix_says_beforehand_and_afterwards_what_it_covers(visi
     expect(cell(page, f"{prefix}*", "Decides")).to_contain_text("Deduplication by sequence id: on")
     page.go_back()
     confirm(press(page, "Forget policy…"), "Forget")
-    expect(page.locator("#result")).to_have_text(f"The policy of {prefix}* is forgotten.")
+    expect(page.locator("#result")).to_have_text(f"The policy of {prefix}* was removed.")
     assert cluster.call("GET", f"/v1/topics/{prefix}*")[0] == 404
     expect(page.locator("main").get_by_role("alert")).to_contain_text("there is no topic")
 
@@ -90,14 +88,14 @@ def test_what_the_node_says_against_a_policy_stands_in_the_dialog(visit: Visit, 
     page = visit(cluster.url, token=TOKEN)
     dialog = press(page, "Set policy…")
     confirm(dialog, "Set")
-    expect(dialog.get_by_role("alert")).to_contain_text("Say of which topic")
-    dialog.get_by_label("Topic, or the beginning of names followed by *").fill("two words")
+    expect(dialog.get_by_role("alert")).to_contain_text("Enter a topic")
+    dialog.get_by_label("Topic, or a prefix followed by *").fill("two words")
     dialog.get_by_label("Access mode").select_option("exclusive")
     status, refusal = cluster.call("PUT", "/v1/topics/two%20words/policy", {"access_mode": "exclusive"})
     assert status == 400
     confirm(dialog, "Set")
     expect(dialog.get_by_role("alert")).to_have_text(refusal["message"])
-    dialog.get_by_label("Topic, or the beginning of names followed by *").fill("__consumer_offsets")
+    dialog.get_by_label("Topic, or a prefix followed by *").fill("__consumer_offsets")
     confirm(dialog, "Set")
     expect(dialog.get_by_role("alert")).to_contain_text("is an internal topic and cannot be governed")
 
@@ -120,7 +118,7 @@ def test_a_topic_is_made_with_its_settings_and_its_policy(visit: Visit, cluster:
     assert cluster.call("GET", f"/v1/topics/{topic}")[0] == 404
     dialog.get_by_label("Kafka’s settings").fill("retention.ms=3600000\ncleanup.policy=delete")
     confirm(dialog, "Create")
-    expect(page.locator("#result")).to_have_text(f"The topic {topic} is there, partitions: 3.")
+    expect(page.locator("#result")).to_have_text(f"The topic {topic} was created, partitions: 3.")
     expect(cell(page, topic, "Access")).to_have_text("exclusive")
     assert cluster.topic(topic)["partitions"] == 3
     dialog = press(page, "Create topic…")
@@ -133,17 +131,17 @@ def test_who_may_read_a_shadow_is_changed(visit: Visit, cluster: Cluster) -> Non
     shadow = cluster.shadow(cluster.name("orders"), cluster.name("orders-list"), allow=["User:one"])
     page = visit(f"{cluster.url}#/shadows/{shadow}", token=TOKEN)
     dialog = press(page, "Change…")
-    expect(dialog.get_by_label("Who may read it")).to_have_value("User:one")
-    dialog.get_by_label("Who may read it").fill("User:one\n\nUser:two")
+    expect(dialog.get_by_label("Principals that may read it")).to_have_value("User:one")
+    dialog.get_by_label("Principals that may read it").fill("User:one\n\nUser:two")
     dialog.get_by_label("Reset a cursor to the end").fill("5000")
     confirm(dialog, "Change")
     expect(page.locator("#result")).to_have_text(f"The shadow {shadow} may be read by User:one, User:two.")
     expect(fact(page, "Reset when behind")).to_have_text("5,000 records")
     dialog = press(page, "Change…")
-    dialog.get_by_label("Who may read it").fill("nobody in particular")
+    dialog.get_by_label("Principals that may read it").fill("nobody in particular")
     confirm(dialog, "Change")
     expect(dialog.get_by_role("alert")).to_contain_text("nobody in particular")
-    dialog.get_by_label("Who may read it").fill("")
+    dialog.get_by_label("Principals that may read it").fill("")
     confirm(dialog, "Change")
     expect(fact(page, "May read")).to_have_text("nobody")
     found = cluster.call("GET", f"/v1/shadows/{shadow}")[1]
@@ -171,7 +169,7 @@ def test_the_cursor_of_a_group_is_moved(visit: Visit, cluster: Cluster) -> None:
     dialog.get_by_label("Offset", exact=True).fill("42")
     dialog.get_by_label("Partitions").fill("0")
     confirm(dialog, "Reset")
-    expect(page.locator("#result")).to_contain_text("8 records lie behind it")
+    expect(page.locator("#result")).to_contain_text("its lag is 8 records")
     expect(cell(page, group, "Lag")).to_have_text("8")
     reset.click()
     dialog.get_by_label("To", exact=True).select_option("timestamp")
@@ -192,7 +190,7 @@ def test_a_producer_name_is_forgotten_once_nobody_uses_it(visit: Visit, cluster:
     dialog = page.get_by_role("dialog")
     expect(dialog).to_contain_text("Last sequence id6")
     confirm(dialog, "Forget")
-    expect(page.locator("#result")).to_have_text(f"The producer gone of {topic} is forgotten.")
+    expect(page.locator("#result")).to_have_text(f"The ids of producer gone of {topic} were deleted.")
     expect(row(page, "gone")).to_have_count(0)
     expect(row(page, "kept")).to_have_count(1)
     assert cluster.call("GET", f"/v1/topics/{topic}/dedup/gone")[0] == 404

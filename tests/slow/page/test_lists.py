@@ -88,9 +88,9 @@ def test_filters_stand_in_the_address_and_the_way_back_leads_to_them(visit: Visi
 def test_a_shared_topic_does_not_say_that_nobody_owns_it(visit: Visit, cluster: Cluster) -> None:
     shared = cluster.name("audit.trail")
     page = visit(f"{cluster.url}#/topics?contains={shared}")
-    expect(cell(page, shared, "Owner")).to_have_text("none: everybody may write")
+    expect(cell(page, shared, "Owner")).to_have_text("none: every client may write")
     page.locator("main").get_by_role("link", name=shared).click()
-    expect(fact(page, "Owner").first).to_have_text("none: everybody may write")
+    expect(fact(page, "Owner").first).to_have_text("none: every client may write")
 
 
 def test_beside_a_topic_the_feed_shows_its_own_events(visit: Visit, cluster: Cluster) -> None:
@@ -105,7 +105,7 @@ def test_beside_a_topic_the_feed_shows_its_own_events(visit: Visit, cluster: Clu
     page.get_by_role("button", name="Show its own").click()
     expect(shown.filter(has_not_text=ledger)).to_have_count(0)
     page.goto(f"{cluster.url}#/topics/{cluster.name('clicks')}")
-    expect(page.locator("#feed-none")).to_have_text(f"Nothing of {cluster.name('clicks')} among the newest 100.")
+    expect(page.locator("#feed-none")).to_have_text(f"The newest 100 events have none of {cluster.name('clicks')}.")
     page.get_by_role("link", name="Settings").click()
     expect(shown.filter(has_text=ledger).first).to_be_visible()
     expect(page.locator("#feed-of")).to_be_hidden()

@@ -93,7 +93,7 @@ def test_the_last_records_are_read_when_somebody_asks_and_are_text_alone(visit: 
 def test_records_are_for_who_holds_the_token(visit: Visit, cluster: Cluster) -> None:
     page = visit(f"{cluster.url}#/topics/{cluster.name('clicks')}")
     page.get_by_role("button", name=LOOK).click()
-    refusal = page.locator("main").get_by_role("alert").filter(has_text="The node wants its admin token")
+    refusal = page.locator("main").get_by_role("alert").filter(has_text="The node needs its admin token")
     expect(refusal).to_be_visible()
     assert "record 399" not in page.content()
     enter_token(page, TOKEN)

@@ -52,9 +52,9 @@ def test_a_refusal_without_a_topic_is_in_the_feed_without_a_link(visit: Visit, c
 def test_refusals_are_narrowed_down_to_one_topic_and_the_address_says_so(visit: Visit, cluster: Cluster) -> None:
     topic = refused(cluster, "narrowed")
     page = visit(f"{cluster.page_of(topic)}#/refusals")
-    field = page.get_by_label("Of one topic, by its whole name")
+    field = page.get_by_label("Only of the topic with this name")
     field.fill("no-such-topic")
-    expect(page.get_by_text("This node refused nothing of no-such-topic lately.")).to_be_visible()
+    expect(page.get_by_text("This node has refused no request for no-such-topic lately.")).to_be_visible()
     field.fill(topic)
     expect(page.locator("main tbody tr")).to_have_count(1)
     expect(page).to_have_url(f"{cluster.page_of(topic)}#/refusals?topic={topic}")
@@ -86,5 +86,5 @@ def test_where_another_node_serves_the_topic_the_page_says_where_to_look(visit: 
     topic = refused(cluster, "elsewhere")
     serving = cluster.topic(topic)["serving_node"]
     page = visit(f"{cluster.nodes[2 - serving].admin_url}/#/topics/{topic}")
-    expect(page.locator("main")).to_contain_text(f"Node {serving} serves the topic and keeps its own list.")
+    expect(page.locator("main")).to_contain_text(f"Node {serving} serves the topic and has its own list.")
     expect(cell(page, topic, "Decides")).to_have_text("Access mode: exclusive")

@@ -154,7 +154,7 @@ def test_what_a_node_does_not_have_is_said(visit: Visit, cluster: Cluster) -> No
     missing = '{"error_code": 404, "message": "there is nothing at /v1/clients"}'
     page.route("**/v1/clients*", lambda route: route.fulfill(status=404, content_type="application/json", body=missing))
     page.get_by_role("link", name="Clients").click()
-    expect(page.get_by_text("This node does not list its clients: it is of an older version.")).to_be_visible()
+    expect(page.get_by_text("This node has an older version, which does not list clients.")).to_be_visible()
 
 
 @pytest.mark.parametrize(

@@ -41,7 +41,7 @@ def test_a_node_that_is_gone_is_told_with_the_age_of_what_is_shown_and_comes_bac
     expect(page.locator("#banner")).to_be_hidden()
     node.kill()
     expect(page.locator("#banner")).to_be_visible()
-    expect(page.get_by_text("The node does not answer. It is asked again and again.")).to_be_visible()
+    expect(page.get_by_text("The node does not answer. The page tries again.")).to_be_visible()
     expect(page.locator("#banner-age")).to_have_text(re.compile(r"What you see is \d+ s old\."))
     expect(page.locator("#feed-state")).to_have_text("not live")
     node.start()
@@ -169,7 +169,7 @@ def test_errors_of_a_section_are_told_and_asked_about_less_often(visit: Visit, c
 
 def test_a_page_whose_scripts_do_not_load_says_so(visit: Visit, node_process: StartNode) -> None:
     page = visit(f"{node_process().admin_url}/")
-    told = page.get_by_text("Its scripts did not load.")
+    told = page.get_by_text("The scripts of this page did not load.")
     expect(page.locator("#feed-state")).to_have_text("live")
     expect(told).to_have_count(0)
     page.route("**/page/format.js", lambda route: route.abort())

@@ -35,16 +35,16 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{- end }}
 {{- end }}
 
-{{/* How many nodes there may be: Services of single nodes are made for all of them. */}}
+{{/* The maximum number of nodes: each gets its own Services. */}}
 {{- define "sidecar.most" -}}
 {{- if .Values.autoscaling.enabled }}{{ max .Values.nodes .Values.autoscaling.maxNodes }}{{ else }}{{ .Values.nodes }}{{ end }}
 {{- end }}
 
-{{/* A listener's name as Kubernetes writes names, and as settings do. */}}
+{{/* A listener's name in the form of Kubernetes, and in the form of settings. */}}
 {{- define "sidecar.port" -}}{{ .name | lower | replace "_" "-" }}{{- end }}
 {{- define "sidecar.key" -}}{{ .name | lower | replace "-" "_" }}{{- end }}
 
-{{/* The address of a listener that the node advertises. Kubernetes fills $(…) in for each pod. */}}
+{{/* The advertised address of a listener. Kubernetes replaces $(…) for each pod. */}}
 {{- define "sidecar.advertised" -}}
 {{- $listener := .listener }}
 {{- with $listener.exposure }}
@@ -56,7 +56,7 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{- end }}
 {{- end }}
 
-{{/* A value as TOML writes it: numbers of a values file arrive as floats, and strings are escaped as in JSON. */}}
+{{/* A value in TOML. Helm passes numbers of a values file as floats; strings are escaped as in JSON. */}}
 {{- define "sidecar.toml" -}}
 {{- if or (kindIs "float64" .) (kindIs "int64" .) (kindIs "int" .) }}{{ int64 . }}{{ else }}{{ toJson . }}{{ end }}
 {{- end }}
