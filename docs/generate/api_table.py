@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from docs.generate import markdown
-from sidecar.protocol.api import APIS, OWN_APIS, Api, Route, ShadowRule
-from sidecar.protocol.offered import NEWEST, NOT_SERVED
+from sidecar.protocol.api import APIS, NEWEST, NOT_SERVED, OWN_APIS, Api, Route, ShadowRule
 
 _BEFORE: Final = """
     A node announces the versions that are in this table and that every upstream broker serves. It refuses anything
@@ -50,7 +49,7 @@ def page() -> str:
         [
             "# APIs of Kafka that a node serves",
             "",
-            *markdown.note("`sidecar/protocol/api.py` and `sidecar/protocol/offered.py`"),
+            *markdown.note("`sidecar/protocol/api.py`"),
             *markdown.prose(_BEFORE),
             *markdown.table(
                 ("key", "API", "versions", "Kafka 4.4", "answered by", "a shadow named in it", "why not more"), served

@@ -32,10 +32,9 @@ from sidecar.network.tasks import Tasks
 from sidecar.network.turn import TURN
 from sidecar.network.unread import AnswerMemory
 from sidecar.protocol import api_versions
-from sidecar.protocol.api import ALL_APIS, API_VERSIONS, LOGIN_APIS, OWN_APIS, PRODUCE, api_name
+from sidecar.protocol.api import ALL_APIS, API_VERSIONS, LOGIN_APIS, NOT_SERVED, OWN_APIS, PRODUCE, api_name
 from sidecar.protocol.caller import UpstreamError
 from sidecar.protocol.errors import ErrorCode, KafkaError, error_name
-from sidecar.protocol.offered import NOT_SERVED
 from sidecar.protocol.primitives import MalformedFrameError
 from sidecar.protocol.session import Session
 from sidecar.security.distinguished_names import CertificateError

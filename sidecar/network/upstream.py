@@ -84,6 +84,7 @@ class UpstreamConnection(FrameReceiver):
         """`connect_timeout`: seconds for TCP, TLS and the first login together."""
         super().__init__(ANSWER_LIMIT, trusted=True)
         self.address = address
+        self._named = f"{address[0]}:{address[1]}"
         self._access = access
         self.closed = False
         self._finishing = False
@@ -120,12 +121,12 @@ class UpstreamConnection(FrameReceiver):
                     doing = "log in at"
                     await self._log_in()
         except (OSError, TimeoutError, UnicodeError, LoginError, TokenError, BadAnswerError) as error:
-            host, port = self.address  # UnicodeError: a host that cannot be a name
+            # UnicodeError: a host that cannot be a name.
             reason = "timed out" if isinstance(error, TimeoutError) else self._reason(error)
             # A late loop may see the time run out when the connection stands already, and has sent what waited.
-            self._fail(f"cannot {doing} {host}:{port}: {reason}", sent=self.stood)
+            self._fail(f"cannot {doing} {self._named}: {reason}", sent=self.stood)
         finally:
-            self._login_over(f"cannot {doing} {self.address[0]}:{self.address[1]}")
+            self._login_over(f"cannot {doing} {self._named}")
 
     def _reason(self, error: Exception) -> str:
         return str(error) if self._access.tls is None else in_words(error)
@@ -157,10 +158,9 @@ class UpstreamConnection(FrameReceiver):
         try:
             await self._log_in()
         except (OSError, LoginError, TokenError, BadAnswerError) as error:
-            host, port = self.address
-            self._fail(f"cannot renew the login at {host}:{port}: {error}", sent=True)
+            self._fail(f"cannot renew the login at {self._named}: {error}", sent=True)
         finally:
-            self._login_over(f"cannot renew the login at {self.address[0]}:{self.address[1]}")
+            self._login_over(f"cannot renew the login at {self._named}")
 
     def _login_over(self, otherwise: str) -> None:
         """Nobody connects or logs in any more. Where that ended for a reason that nobody foresaw, the connection ends
@@ -225,8 +225,7 @@ class UpstreamConnection(FrameReceiver):
 
     def _refuse(self, reply: Reply | None) -> None:
         if reply is not None:
-            host, port = self.address
-            reply.answer_lost(UpstreamLostError(f"connection to {host}:{port} is closed", sent=False))
+            reply.answer_lost(UpstreamLostError(f"connection to {self._named} is closed", sent=False))
 
     def pause(self) -> None:
         """Stop reading answers: their reader is full."""
@@ -246,8 +245,7 @@ class UpstreamConnection(FrameReceiver):
 
     def close(self, reason: str = "closed by this node") -> None:
         """Drop the connection; all that still wait are answered."""
-        sent = self.stood
-        self._end(UpstreamLostError(f"{self.address[0]}:{self.address[1]}: {reason}", sent=sent))
+        self._end(UpstreamLostError(f"{self._named}: {reason}", sent=self.stood))
 
     def finish(self) -> None:
         """Send what is to be sent, ask for nothing more: what needs no answer shall still arrive. Ends by itself.
@@ -260,9 +258,8 @@ class UpstreamConnection(FrameReceiver):
         self.closed = self._finishing = True
         pending, self._pending = self._pending, deque()
         self._owner.upstream_closed(self)
-        host, port = self.address
         for reply in pending:
-            reply.answer_lost(UpstreamLostError(f"{host}:{port}: nobody waits any more", sent=True))
+            reply.answer_lost(UpstreamLostError(f"{self._named}: nobody waits any more", sent=True))
         if self._ready and self._transport is not None:
             self._say_goodbye(self._transport)
         elif self.stood and self._transport is not None:  # the answers of a renewal are read, and waited for that time
@@ -381,8 +378,7 @@ class UpstreamConnection(FrameReceiver):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._forget_login()
-        host, port = self.address
-        self._fail(f"{host}:{port} closed the connection" + (f": {self._reason(exc)}" if exc else ""), sent=self.stood)
+        self._fail(f"{self._named} closed the connection" + (f": {self._reason(exc)}" if exc else ""), sent=self.stood)
 
     def eof_received(self) -> bool:
         return False

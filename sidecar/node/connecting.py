@@ -26,10 +26,10 @@ from sidecar.protocol.caller import UpstreamError
 from sidecar.protocol.calls.security import CreateDelegationToken
 from sidecar.protocol.errors import KafkaError
 from sidecar.security.broker_access import BrokerAccess, broker_access
-from sidecar.security.credentials import KINDS
 from sidecar.security.errors import TokenError
 from sidecar.security.listener import ListenerTls, listener_tls
 from sidecar.security.logins import chosen, own_logins
+from sidecar.security.scram import KINDS
 from sidecar.settings import Address, Settings
 from sidecar.settings.listeners import ListenerSettings
 

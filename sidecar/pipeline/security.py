@@ -18,10 +18,10 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final
 
 from sidecar.pipeline.errors import PipelineError, UnreachableError, UsageError
-from sidecar.security import blocking
 from sidecar.security.broker_access import PLAIN_TCP, BrokerAccess, BrokerSettings, access_of
 from sidecar.security.credentials import MECHANISMS, PasswordFile
 from sidecar.security.errors import LoginError, TokenError
+from sidecar.security.exchange import log_in
 from sidecar.security.mechanisms import OAUTHBEARER, PLAIN
 from sidecar.security.words import in_words
 
@@ -119,7 +119,7 @@ class Security:
         if self._access.credentials is None:
             return
         try:
-            blocking.log_in(round_trip, correlation_ids, client_id, self._access.credentials)
+            log_in(round_trip, correlation_ids, client_id, self._access.credentials)
         except (LoginError, TokenError) as error:
             raise PipelineError(f"the login is refused: {error}") from None
 

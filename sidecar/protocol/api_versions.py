@@ -49,23 +49,22 @@ def may_announce_features(ranges: Iterable[VersionRange]) -> bool:
 
 
 def encode_answer(
-    correlation_id: int, version: int, ranges: list[VersionRange], features: bytes = NO_FEATURES
+    correlation_id: int,
+    version: int,
+    ranges: list[VersionRange],
+    features: bytes = NO_FEATURES,
+    error: ErrorCode = ErrorCode.NONE,
 ) -> bytes:
     """A whole answer frame. `features`: tagged fields, in versions that have some."""
-    return _encode(correlation_id, version, ErrorCode.NONE, ranges, features)
+    frame = bytearray(_nobodys(version, error, tuple(ranges), features))
+    I32.pack_into(frame, 4, correlation_id)
+    return bytes(frame)
 
 
 def encode_unsupported(correlation_id: int, ranges: list[VersionRange]) -> bytes:
     """The answer to a version that is not known: version 0, error 35, and the range to fall back to (KIP-511)."""
-    return _encode(correlation_id, 0, ErrorCode.UNSUPPORTED_VERSION, [r for r in ranges if r.key == 18])
-
-
-def _encode(
-    correlation_id: int, version: int, error: ErrorCode, ranges: list[VersionRange], features: bytes = NO_FEATURES
-) -> bytes:
-    frame = bytearray(_nobodys(version, error, tuple(ranges), features))
-    I32.pack_into(frame, 4, correlation_id)
-    return bytes(frame)
+    own = [found for found in ranges if found.key == API_VERSIONS.key]
+    return encode_answer(correlation_id, 0, own, error=ErrorCode.UNSUPPORTED_VERSION)
 
 
 @lru_cache(maxsize=16)

@@ -173,7 +173,7 @@ class _Index:
 class Acls:
     """All ACLs of a cluster at one moment; never changes. `version` is another one whenever the ACLs are others."""
 
-    __slots__ = ("_by_subject", "_by_type", "_index", "bindings", "rules", "version")
+    __slots__ = ("_by_subject", "_by_type", "bindings", "rules", "version")
 
     def __init__(
         self,
@@ -188,7 +188,6 @@ class Acls:
         if _index is None:
             _index = _Index()
             at_once(_index.fill_steps(self.bindings))
-        self._index: Final = _index
         self._by_type: Final = _index.by_type
         self._by_subject: Final = _index.by_subject
 

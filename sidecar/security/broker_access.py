@@ -76,7 +76,8 @@ def broker_access(settings: BrokerSettings, on_change: Callable[[FileError | Non
     protocol = settings.kafka_security_protocol
     tls = None
     if protocol in ("SSL", "SASL_SSL"):
-        files = _files(settings)
+        names = settings.kafka_ssl_certificate, settings.kafka_ssl_key, settings.kafka_ssl_ca
+        files = TlsFiles.of(*names, settings.kafka_ssl_key_password)
         make = partial(client_context, files, check_hostname=settings.kafka_ssl_check_hostname)
         tls = MadeOfFiles(files.paths, make, on_change)
     credentials = _credentials(settings) if protocol.startswith("SASL_") else None
@@ -86,19 +87,6 @@ def broker_access(settings: BrokerSettings, on_change: Callable[[FileError | Non
 def access_of(settings: BrokerSettings) -> BrokerAccess:
     """As `broker_access`, for a command: while it runs, nobody hears of files that change and cannot be used."""
     return broker_access(settings, lambda _: None)
-
-
-def _files(settings: BrokerSettings) -> TlsFiles:
-    return TlsFiles(
-        certificate=_path(settings.kafka_ssl_certificate),
-        key=_path(settings.kafka_ssl_key),
-        ca=_path(settings.kafka_ssl_ca),
-        key_password=settings.kafka_ssl_key_password,
-    )
-
-
-def _path(name: str | None) -> Path | None:
-    return None if name is None else Path(name)
 
 
 def _credentials(settings: BrokerSettings) -> Credentials:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from sidecar.security.errors import TokenError
 from sidecar.security.mechanisms import OAUTHBEARER, PLAIN, OauthBearerClient, PlainClient, ScramClient, ScramSecret
-from sidecar.security.scram import Hash
+from sidecar.security.scram import KINDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from sidecar.security.mechanisms import Mechanism
     from sidecar.security.tokens import Tokens
 
-KINDS = {kind.mechanism: kind for kind in Hash}
 MECHANISMS = (PLAIN, *KINDS, OAUTHBEARER)
 
 
@@ -27,12 +26,12 @@ class Credentials(Protocol):
         ...
 
     def refused(self, reason: str) -> None:
-        """A broker does not take what the last mechanism showed."""
-        ...
+        """A broker does not take what the last mechanism showed. The next login may show another, or the same, as the
+        broker may learn of it yet.
+        """
 
     async def close(self) -> None:
-        """Let go of connections."""
-        ...
+        """Let go of connections, where there are any."""
 
 
 class PasswordFile:
@@ -56,7 +55,7 @@ class PasswordFile:
         return password
 
 
-class PasswordCredentials:
+class PasswordCredentials(Credentials):
     """A name and a password, for PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512. Raises ValueError for another mechanism.
 
     `token_auth`: name and password are a delegation token's id and HMAC, which SCRAM alone takes (KIP-48).
@@ -86,12 +85,6 @@ class PasswordCredentials:
                 self._password, self._secret = password, None
         return self._made()
 
-    def refused(self, reason: str) -> None:
-        """See `Credentials`: it is shown again, as the broker may learn of it yet."""
-
-    async def close(self) -> None:
-        """See `Credentials`; there are none."""
-
     def _made(self) -> Mechanism:
         if self._kind is None:
             return PlainClient(self._username, self._password)
@@ -100,7 +93,7 @@ class PasswordCredentials:
         return ScramClient(self._kind, self._secret, token_auth=self._token_auth)
 
 
-class TokenCredentials:
+class TokenCredentials(Credentials):
     """Tokens, for OAUTHBEARER."""
 
     def __init__(self, tokens: Tokens) -> None:
@@ -113,9 +106,6 @@ class TokenCredentials:
             return OauthBearerClient(token.value, token.extensions)
         except ValueError as error:
             raise TokenError(f"the provider's token cannot be sent: {error}") from None
-
-    def refused(self, reason: str) -> None:
-        """See `Credentials`: the next login may have another token."""
 
     async def close(self) -> None:
         """See `Credentials`."""

@@ -7,6 +7,7 @@ The first login of a connection and every one that renews it (KIP-368) are the s
 import asyncio
 import random
 from collections.abc import Awaitable, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Final, NamedTuple
 
 from sidecar.protocol.caller import AnswerT, Request, decode_frame, encode_frame
@@ -82,6 +83,23 @@ async def login(
         return Session(None, None)
     lifetime = lifetime_ms / 1_000
     return Session(lifetime, max(RENEW_LEAST_S, lifetime * (RENEW_FROM + RENEW_SPREAD * spread())))
+
+
+def log_in(
+    round_trip: Callable[[bytes], bytes], correlation_ids: Iterator[int], client_id: str, credentials: Credentials
+) -> Session:
+    """As `login`, on a connection that blocks; Spark jobs use these. `round_trip` sends a whole request frame and
+    returns the whole frame of its answer. Raises what `login` raises.
+
+    It runs in a thread of its own: the caller's may run an event loop already, as in a notebook.
+    """
+
+    async def send(request: bytes) -> bytes:
+        return round_trip(request)
+
+    with ThreadPoolExecutor(1) as thread:
+        connection = Connection(send, correlation_ids, client_id)
+        return thread.submit(lambda: asyncio.run(login(connection, credentials))).result()
 
 
 async def _ask(connection: Connection, request: Request[AnswerT]) -> AnswerT:

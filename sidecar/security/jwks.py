@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple, cast
 
 import jwt
 
-from sidecar.security.servers import NAME_BYTES, Identity, RefusedTokenError
+from sidecar.security.servers import Identity, RefusedTokenError, is_name
 from sidecar.security.web import Fetch, WebError
 
 REFRESH_S: Final = 3_600.0
@@ -99,17 +99,12 @@ def verify(token: str, keys: tuple[Key, ...], expected: Expected) -> Identity:
         raise RefusedTokenError("it has critical extensions, none of which is known here")
     claims = _claims(token, _candidates(header, keys), expected)
     name = claims.get(expected.claim)
-    if not isinstance(name, str) or not _is_name(name):
+    if not isinstance(name, str) or not is_name(name):
         raise RefusedTokenError(f"its claim {expected.claim} is no name")
     try:
         return Identity(name, float(claims["exp"]))
     except OverflowError:
         raise RefusedTokenError("its end is no time") from None
-
-
-def _is_name(name: str) -> bool:
-    """As of logins that brokers check (`logins.claimed_name`)."""
-    return name.isprintable() and name == name.strip() and 0 < len(name.encode()) <= NAME_BYTES
 
 
 def _candidates(header: dict[str, Any], keys: tuple[Key, ...]) -> list[Key]:

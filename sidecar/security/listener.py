@@ -4,7 +4,6 @@ import ssl
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Protocol
 
 from sidecar.security.files import FileError, MadeOfFiles
@@ -67,17 +66,8 @@ def listener_tls(settings: ListenerSettings, on_change: Callable[[FileError | No
     """
     if not settings.security_protocol.endswith("SSL"):
         return None
-    files = TlsFiles(
-        certificate=_path(settings.ssl_certificate),
-        key=_path(settings.ssl_key),
-        ca=_path(settings.ssl_ca),
-        key_password=settings.ssl_key_password,
-    )
+    files = TlsFiles.of(settings.ssl_certificate, settings.ssl_key, settings.ssl_ca, settings.ssl_key_password)
     make = partial(server_context, files, ClientAuth[settings.ssl_client_auth.upper()])
     return ListenerTls(
         MadeOfFiles(files.paths, make, on_change), PrincipalMapping(settings.ssl_principal_mapping_rules)
     )
-
-
-def _path(name: str | None) -> Path | None:
-    return None if name is None else Path(name)

@@ -9,19 +9,20 @@ import base64
 import json
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from sidecar.security import scram
+from sidecar.security.credentials import MECHANISMS
 from sidecar.security.errors import SaslError
 from sidecar.security.files import MadeOfFiles
 from sidecar.security.mechanisms import OAUTHBEARER, PLAIN
 from sidecar.security.scram import Hash
 from sidecar.security.servers import (
-    NAME_BYTES,
     OauthBearerServer,
     PlainServer,
     ScramServer,
     check_password,
+    is_name,
     read_bearer,
     read_plain,
     refusal,
@@ -35,8 +36,6 @@ if TYPE_CHECKING:
     from sidecar.security.jwks import Jwks
     from sidecar.security.listener import ListenerSettings
     from sidecar.security.servers import ServerMechanism
-
-MECHANISMS: Final = (PLAIN, *(kind.mechanism for kind in Hash), OAUTHBEARER)
 
 
 def _nothing() -> None:
@@ -168,7 +167,7 @@ def claimed_name(mechanism: str, message: bytes, claim: str = "sub") -> Claimed:
         if is_token and first.extensions["tokenauth"] != "true":
             raise refusal(mechanism, "tokenauth is neither true nor left out")
         name = first.username
-    if not name.isprintable() or name != name.strip() or not 0 < len(name.encode()) <= NAME_BYTES:
+    if not is_name(name):
         raise refusal(mechanism, "the name is not printable, or too long")
     return Claimed(name, is_token)
 

@@ -45,6 +45,9 @@ class Hash(Enum):
         return hashlib.new(self.value, data).digest()
 
 
+KINDS: Final = {kind.mechanism: kind for kind in Hash}
+
+
 class ClientKeys(NamedTuple):
     """What a client derives from its password."""
 

@@ -33,6 +33,11 @@ class Identity(NamedTuple):
         return f"User:{self.username}"
 
 
+def is_name(name: str) -> bool:
+    """Whether somebody may have this name."""
+    return name.isprintable() and name == name.strip() and 0 < len(name.encode()) <= NAME_BYTES
+
+
 class RefusedTokenError(Exception):
     """A token that lets nobody in. The message is for the log; it holds nothing of the token."""
 

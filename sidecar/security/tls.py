@@ -42,6 +42,12 @@ class TlsFiles:
     ca: Path | None = None
     key_password: str | None = field(default=None, repr=False)
 
+    @classmethod
+    def of(cls, certificate: str | None, key: str | None, ca: str | None, key_password: str | None) -> "TlsFiles":
+        """By their names, as settings have them."""
+        paths = (None if name is None else Path(name) for name in (certificate, key, ca))
+        return cls(*paths, key_password=key_password)
+
     @property
     def paths(self) -> tuple[Path, ...]:
         """Those that there are."""

@@ -31,13 +31,12 @@ from typing import Any, Final, NamedTuple, cast
 from sidecar.security import scram
 from sidecar.security.files import FileError
 from sidecar.security.saslprep import saslprep
-from sidecar.security.scram import MAX_ITERATIONS, MIN_ITERATIONS, SALT_BYTES, Hash, StoredKeys
+from sidecar.security.scram import KINDS, MAX_ITERATIONS, MIN_ITERATIONS, SALT_BYTES, Hash, StoredKeys
 
 ITERATIONS: Final = 8_192
 """Of entries that are made here; Kafka's tools make 4,096."""
 NAME_BYTES: Final = 255
 _ENTRY: Final = re.compile(r"([A-Z0-9-]+)\$([0-9]{1,9}):([A-Za-z0-9+/=]+)\$([A-Za-z0-9+/=]+):([A-Za-z0-9+/=]+)")
-_KINDS: Final = {kind.mechanism: kind for kind in Hash}
 
 
 class UsersFileError(FileError):
@@ -51,13 +50,6 @@ class Credential(NamedTuple):
     known: bool
 
 
-class _Form(NamedTuple):
-    """What an answer to an unknown name looks like."""
-
-    kind: Hash
-    iterations: int
-
-
 @dataclass(frozen=True, slots=True)
 class Users:
     """The users of a file; never changes."""
@@ -65,7 +57,7 @@ class Users:
     entries: Mapping[str, Mapping[Hash, StoredKeys]] = field(repr=False)
     _secret: bytes = field(repr=False)
     _forms: Mapping[Hash, int]
-    _plain: _Form
+    _plain: Hash
 
     @classmethod
     def of(cls, entries: Mapping[str, Mapping[Hash, StoredKeys]]) -> "Users":
@@ -76,7 +68,7 @@ class Users:
             digest.update(server_key)
         forms = {kind: _commonest((keys.iterations for of, keys in every if of is kind), ITERATIONS) for kind in Hash}
         plain = _commonest((_for_plain(found) for found in entries.values()), Hash.SCRAM_SHA_256)
-        return cls(entries, digest.digest(), forms, _Form(plain, forms[plain]))
+        return cls(entries, digest.digest(), forms, plain)
 
     def mechanisms(self) -> tuple[str, ...]:
         """Those that at least one user has an entry for."""
@@ -95,7 +87,7 @@ class Users:
     def is_password(self, username: str, password: str) -> bool:
         """What PLAIN checks. Derives keys: milliseconds, without Python's lock. Takes as long for an unknown name."""
         found = self.entries.get(username)
-        kind = _for_plain(found) if found else self._plain.kind
+        kind = _for_plain(found) if found else self._plain
         keys, known = self.credential(username, kind)
         given = scram.stored_keys(kind, password, keys.salt, keys.iterations)
         return hmac.compare_digest(given.stored_key, keys.stored_key) and known
@@ -151,9 +143,9 @@ def load_users(path: Path) -> Users:
 
 def _read_entry(entry: object, where: str) -> tuple[Hash, StoredKeys]:
     match = _ENTRY.fullmatch(entry) if isinstance(entry, str) else None
-    kind = _KINDS.get(match[1]) if match is not None else None
+    kind = KINDS.get(match[1]) if match is not None else None
     if match is None or kind is None:
-        raise UsersFileError(f"{where}: an entry is MECHANISM$iterations:salt$stored key:server key, with {[*_KINDS]}")
+        raise UsersFileError(f"{where}: an entry is MECHANISM$iterations:salt$stored key:server key, with {[*KINDS]}")
     try:
         salt, stored_key, server_key = (base64.b64decode(part, validate=True) for part in match.group(3, 4, 5))
     except (binascii.Error, ValueError):

@@ -17,9 +17,10 @@ from jwt.algorithms import ECAlgorithm
 
 from sidecar.protocol.caller import BadAnswerError, UpstreamError
 from sidecar.security import jwks, scram
+from sidecar.security.credentials import MECHANISMS
 from sidecar.security.errors import LoginError
 from sidecar.security.exchange import Connection, login
-from sidecar.security.logins import MECHANISMS, claimed_name
+from sidecar.security.logins import claimed_name
 from sidecar.security.mechanisms import PLAIN, OauthBearerClient, PlainClient, ScramClient, ScramSecret
 from sidecar.security.scram import Hash
 from sidecar.security.servers import OauthBearerServer, PlainServer, ScramServer

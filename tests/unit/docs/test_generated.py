@@ -8,8 +8,7 @@ import pytest
 
 import sidecar.client
 from docs.generate import DOCS, PAGES, licences, markdown
-from sidecar.protocol.api import ALL_APIS
-from sidecar.protocol.offered import NOT_SERVED
+from sidecar.protocol.api import ALL_APIS, NOT_SERVED
 from sidecar.settings import ENV_PREFIX
 from sidecar.settings.schema import Schema
 

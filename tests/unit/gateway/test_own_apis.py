@@ -19,9 +19,8 @@ from sidecar.gateway.own import apis, bodies, describe
 from sidecar.gateway.own.bodies import BadRequestError
 from sidecar.network.framing import Frame
 from sidecar.network.request import Exchange, Request
-from sidecar.protocol.api import DESCRIBE_OWNERS, LAST_SEQUENCE, OWN, OWN_APIS, RELEASE, WATCH, Route
+from sidecar.protocol.api import DESCRIBE_OWNERS, LAST_SEQUENCE, NOT_SERVED, OWN, OWN_APIS, RELEASE, WATCH, Route
 from sidecar.protocol.api_versions import ClientSoftware, VersionRange
-from sidecar.protocol.offered import NOT_SERVED
 from sidecar.protocol.session import Caller, Session
 from sidecar.v1 import control_pb2 as control
 from tests.unit.docs.pages import ROOT

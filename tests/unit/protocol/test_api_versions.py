@@ -11,11 +11,10 @@ from hypothesis import strategies as st
 
 from sidecar.gateway.metadata import served_versions
 from sidecar.protocol import api_versions
-from sidecar.protocol.api import APIS
+from sidecar.protocol.api import APIS, NEWEST, NOT_SERVED
 from sidecar.protocol.api_versions import ClientSoftware, VersionRange
 from sidecar.protocol.calls.admin import ClusterFeatures, ServedVersions
 from sidecar.protocol.messages.cluster import API_VERSIONS
-from sidecar.protocol.offered import NEWEST, NOT_SERVED
 from sidecar.protocol.primitives import MalformedFrameError
 from tests.unit.protocol import kio_entities as kio
 

@@ -6,8 +6,7 @@ import re
 
 import pytest
 
-from sidecar.protocol.api import APIS, LOGIN_APIS
-from sidecar.protocol.offered import NEWEST, NOT_SERVED
+from sidecar.protocol.api import APIS, LOGIN_APIS, NEWEST, NOT_SERVED
 from tests.offered import OFFERED, unnamed
 
 _FROM_REPORTERS = {71, 72}

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from sidecar.security.credentials import MECHANISMS
 from sidecar.security.errors import LoginError
 from sidecar.security.files import FileError
-from sidecar.security.logins import MECHANISMS, claimed_name, own_logins
+from sidecar.security.logins import claimed_name, own_logins
 from sidecar.security.users import user_line
 
 if TYPE_CHECKING:
