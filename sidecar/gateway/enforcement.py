@@ -44,20 +44,22 @@ _NO_REFUSALS: Final = frozenset({ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_ID})
 
 
 class AmendedExchange(Exchange):
-    """A request whose answer may be kept back to be changed."""
+    """A request whose answer may be kept back to be changed. `given`: the one that its client got."""
 
-    __slots__ = ("_kept", "keeps")
+    __slots__ = ("_kept", "given", "keeps")
 
     def __init__(self, connection: Connection, request: Request) -> None:
         super().__init__(connection, request)
         self.keeps = False
         self._kept: list[Octets] | None = None
+        self.given: list[Octets] | None = None
 
     def answer(self, parts: list[Octets]) -> None:
         """Give the answer, or keep it where it has to be changed."""
         if self.keeps:
             self._kept = parts
         else:
+            self.given = parts
             super().answer(parts)
 
     def take_kept(self) -> list[Octets] | None:
