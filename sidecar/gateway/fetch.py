@@ -10,7 +10,7 @@ not passed on.
   connections (`shared_fetch_min_readers`) and at its end, or so near it that its records arrived in the last seconds.
 - Several leaders, several names of a log, something refused, or a rack to hide: polls of its own (`leader_poll`).
 - What Kafka's ACLs do not allow to READ is refused with 29 TOPIC_AUTHORIZATION_FAILED, the rest is read (`rights.py`).
-- What the readers of a shadow take has bounds, where they are set (`audiences.py`).
+- What the readers of a shadow take has bounds, where they are set (`quotas.py`).
 - Under the policy `exclusive_reader` another reader's partition is refused likewise (`resources.readers`).
 - Topics by id (from version 13 on) are what the same topics are by name; of an id that no topic has the answer is 100
   UNKNOWN_TOPIC_ID. Leaders, and the node's polls, are asked by id too: they give nothing of a topic that was created
@@ -37,10 +37,10 @@ from sidecar.fanout.question import Asked, questions_of
 from sidecar.fanout.repeat import Lines, Repeat
 from sidecar.fanout.tails import Tails
 from sidecar.gateway.asking import refused_ids
-from sidecar.gateway.audiences import Audiences
 from sidecar.gateway.client import Client
 from sidecar.gateway.leader_hints import LeaderHints
 from sidecar.gateway.leader_poll import Fetching, SplitFetch
+from sidecar.gateway.quotas import Audiences
 from sidecar.gateway.shared_fetch import SharedFetch, StandingFetch
 from sidecar.gateway.whole_fetch import FetchExchange, Node, WholeFetch, renamed
 from sidecar.network.request import Exchange, Request

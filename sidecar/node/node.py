@@ -23,7 +23,7 @@ from sidecar.changelog import Changelog, ChangelogError
 from sidecar.cluster.nodes import NodeDirectory
 from sidecar.cluster.resolver import NameResolver
 from sidecar.cluster.upstream import KafkaUpstream
-from sidecar.gateway.acl_mirror import AclMirror
+from sidecar.gateway.enforcement import AclMirror
 from sidecar.gateway.handler import Gateway
 from sidecar.network.keepalive import ClientWatch
 from sidecar.node.admin_service import AdminFactory, AdminService

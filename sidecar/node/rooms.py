@@ -11,8 +11,7 @@ from sidecar.exclusive.governed_topics import GovernedTopics
 from sidecar.exclusive.keeper import Keeper
 from sidecar.fencing import RecordWriter
 from sidecar.forwarder.forwarder import Forwarder
-from sidecar.gateway.acl_mirror import AclMirror
-from sidecar.gateway.enforcement import Enforcement
+from sidecar.gateway.enforcement import AclMirror, Enforcement
 from sidecar.gateway.handler import Gateway
 from sidecar.gateway.owners import CatchingUp
 from sidecar.gateway.severing import Severing
