@@ -9,13 +9,13 @@
 | `tables` | ListOffsets, OffsetForLeaderEpoch, DeleteRecords | pass whole, or split and merge |
 | `metadata` | Metadata, DescribeCluster, FindCoordinator, ApiVersions | answered with nodes instead of brokers |
 | `topic_partitions` | DescribeTopicPartitions | a broker's page, shown as Metadata shows topics |
-| `groups`, `transactions` | groups, transactions, producer ids | passed to `coordinators`, or refused |
+| `groups`, `transactions` | groups, members, transactions, producer ids | passed to `coordinators`, or refused |
 | `offset_fetch` | OffsetFetch | passed, or split by coordinator and merged |
-| `topics`, `configs` | CreateTopics…, DescribeConfigs… | split, less what is refused; `broker_names` hides brokers |
+| `topics`, `configs` | CreateTopics…, DescribeConfigs… | split, less what is refused; brokers are hidden |
 | `merged` | ListGroups, DescribeLogDirs… | asked of the brokers that belong to this node, and merged |
 | `asking` | ACLs, quotas, SCRAM | passed as they are |
-| `own_apis` | DescribeOwners, LastSequence | the sidecar's own, answered by `owners` and `sequence_ids` |
-| `asking`, `passing` | | send one request on a client's own connections |
+| `own` | Own, Watch, DescribeOwners… | the sidecar's own; what is known of owners and ids: `owners`, `sequence_ids` |
+| `asking` | | asks brokers on a client's own connections |
 | `apis` | | which module handles which key |
 
 There are two paths through this room. *Hot* APIs (Produce, Fetch, ListOffsets…) are handled by plain functions and may

@@ -12,13 +12,12 @@ from sidecar.cluster.resolver import NameResolver
 from sidecar.cluster.upstream import KafkaUpstream
 from sidecar.exclusive.producers import Producers
 from sidecar.gateway import asking, groups, topics, transactions
-from sidecar.gateway.access import groups as access
 from sidecar.gateway.configs import ConfigsApi
 from sidecar.gateway.coordinators import Coordinators, KeyedApi
 from sidecar.gateway.groups import GroupsApi
 from sidecar.gateway.handler import ColdApi
 from sidecar.gateway.merged import MergedApi
-from sidecar.gateway.offset_fetch import GuardedCursors, OffsetFetchApi, refusal_of_deleting
+from sidecar.gateway.offset_fetch import GuardedCursors, OffsetFetchApi
 from sidecar.gateway.share import ShareApi
 from sidecar.gateway.topics import TopicsApi
 from sidecar.gateway.transactions import TransactionsApi
@@ -46,34 +45,27 @@ def cold_apis(
     configs = ConfigsApi(upstream, nodes, resolver)
     shares = ShareApi(upstream, nodes, resolver, claims)
     producers = TransactionsApi(upstream, coordinators, resolver, sessions)
-    assigned = partial(groups.hidden, resolver, access.assigned_topics, access.ASSIGNED)
-    used = partial(groups.hidden, resolver, access.used_topics, access.USED)
+    keyed = {form.message.key: form for form in (*groups.keyed(claims), transactions.DESCRIBED)}
     return {
         **dict.fromkeys(groups.SINGLE_KEYS, grouped.handle),
+        **dict.fromkeys(keyed, KeyedApi(coordinators, resolver, keyed).handle),
         **dict.fromkeys(topics.TOPIC_KEYS, changes.handle),
         **dict.fromkeys(_ANY_BROKER, partial(asking.pass_to_any, upstream)),
         **dict.fromkeys(_CONTROLLER, partial(asking.pass_to_controller, upstream)),
         **dict.fromkeys(groups.HEARTBEAT_KEYS, grouped.handle_heartbeat),
         9: OffsetFetchApi(coordinators, guards, shadows).handle,
-        15: KeyedApi(coordinators, groups.DESCRIBED).handle,
         16: merged.handle_list,
         22: producers.handle_init_producer_id,
         24: producers.handle_add_partitions,
         32: configs.handle_describe,
         33: configs.handle_alter,
         35: merged.handle_log_dirs,
-        42: KeyedApi(coordinators, groups.DELETED, partial(refusal_of_deleting, claims)).handle,
         44: configs.handle_alter,
         45: changes.handle_reassign,
         46: changes.handle_list,
         61: merged.handle_describe_producers,
-        65: KeyedApi(coordinators, transactions.DESCRIBED).handle,
         66: merged.handle_list,
-        69: KeyedApi(coordinators, groups.CONSUMERS_DESCRIBED, hidden=assigned).handle,
         74: configs.handle_list,
-        77: KeyedApi(coordinators, groups.SHARES_DESCRIBED).handle,
         78: shares.handle_fetch,
         79: shares.handle_acknowledge,
-        89: KeyedApi(coordinators, groups.STREAMS_DESCRIBED, hidden=used).handle,
-        90: KeyedApi(coordinators, groups.SHARE_OFFSETS).handle,
     }

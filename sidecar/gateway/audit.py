@@ -19,8 +19,7 @@ from google.protobuf.message import DecodeError
 from sidecar.gateway import asking
 from sidecar.gateway.client import Client
 from sidecar.gateway.enforcement import AmendedExchange
-from sidecar.network.framing import Octets
-from sidecar.network.request import Connection, Request
+from sidecar.network.request import Request
 from sidecar.network.slices import in_slices
 from sidecar.protocol import api
 from sidecar.protocol.errors import error_name
@@ -57,22 +56,6 @@ class Act:
     on: tuple[str, ...]
     more: int
     errors: tuple[str, ...]
-
-
-class AuditedExchange(AmendedExchange):
-    """A request whose answer is looked at once it was given."""
-
-    __slots__ = ("given",)
-
-    def __init__(self, connection: Connection, request: Request) -> None:
-        super().__init__(connection, request)
-        self.given: bytes | None = None
-
-    def answer(self, parts: list[Octets]) -> None:
-        """Give the answer; what is kept back to be changed is none yet."""
-        if not self.keeps:
-            self.given = b"".join(parts)
-        super().answer(parts)
 
 
 class _Audited(NamedTuple):
@@ -180,7 +163,7 @@ KEYS: Final = frozenset(_AUDITED) | _OWN
 """The APIs whose requests are acts."""
 
 
-async def act_of(client: Client, exchange: AuditedExchange, request: Request) -> Act | None:
+async def act_of(client: Client, exchange: AmendedExchange, request: Request) -> Act | None:
     """What was asked and came of it; None where it was nothing yet, or nothing that can be read."""
     try:
         if request.key in _OWN:
@@ -212,13 +195,13 @@ _Found = tuple[list[str], list[int] | None]
 """What is named, and the codes of the answer; None: there was none."""
 
 
-async def _kafkas(exchange: AuditedExchange, request: Request) -> _Found:
+async def _kafkas(exchange: AmendedExchange, request: Request) -> _Found:
     audited = _AUDITED[request.key]
     asked = await asking.fields(audited.message, request, whole=False)
     every = await in_slices(_listed(audited.on(asked)))
     if exchange.given is None:
         return every, None
-    answer = exchange.given
+    answer = b"".join(exchange.given)
     values = await in_slices(audited.message.read_answer_steps(answer, 0, len(answer), request.version))
     if audited.message is admin.DELETE_TOPICS:
         names = {f"id {_text(row['topic_id'])}": row["name"] for row in values["responses"] if row.get("topic_id")}
@@ -236,11 +219,11 @@ def _listed(found: Iterable[FoundT]) -> Generator[None, None, list[FoundT]]:
     return made
 
 
-def _own(exchange: AuditedExchange, request: Request) -> _Found | None:
+def _own(exchange: AmendedExchange, request: Request) -> _Found | None:
     body = bytes(request.frame.view(request.body, request.frame.end))
     if exchange.given is None or len(body) > _BODY_BYTES:
         return None
-    data = exchange.given[_OWN_HEAD:]
+    data = b"".join(exchange.given)[_OWN_HEAD:]
     if request.key == api.OWN:
         resources: list[Any] = [claim.resource for claim in control.OwnRequest.FromString(body).claims]
         error = control.OwnResponse.FromString(data).error

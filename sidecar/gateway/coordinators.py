@@ -22,10 +22,11 @@ shared one on which that shows is closed.
 """
 
 import asyncio
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any, Final
 
+from sidecar.cluster.resolver import NameResolver
 from sidecar.cluster.upstream import KafkaUpstream
 from sidecar.gateway import asking
 from sidecar.gateway.client import AnswerWaiter, Client
@@ -192,8 +193,10 @@ class Keyed:
     """An API that names many keys, each with its own coordinator.
 
     `keys` is the list in the request, `results` the list in the answer, whose records name their key in `key`.
-    `refusal` makes a record that carries nothing but an error. `named_by`: the key in an element of the request, where
-    that is a record; of two with the same key the last counts.
+    `unknown`: what a record has besides its key that carries nothing but an error. `may_name`: why a client may not
+    name a key. `named_by`: the key in an element of the request, where that is a record; of two with the same key the
+    last counts. `topics_of`: the topics that a record is about; one of them that an allow list hides from the client
+    hides all of it, and the client is `said` why.
     """
 
     message: Message
@@ -201,42 +204,43 @@ class Keyed:
     keys: str
     results: str
     key: str
-    refusal: Callable[[str, KafkaError], Values]
-    may_name: Callable[[str], KafkaError | None] = lambda _key: None
+    unknown: Values = field(default_factory=dict[str, Any])
+    may_name: Callable[[Client, str], KafkaError | None] = lambda _client, _key: None
     named_by: str = ""
+    topics_of: Callable[[Values], Iterable[str]] = lambda _result: ()
+    said: str = ""
+
+    def refusal(self, key: str, error: KafkaError) -> Values:
+        """A record that carries nothing but an error."""
+        return {self.key: key, "error_code": error.code, "error_message": error.message or None} | self.unknown
 
 
 @dataclass(frozen=True, slots=True)
 class KeyedApi:
-    """Handles one API of that form: split by coordinator, each asked once, answered in the order of the request.
-
-    `refusal`: why a client may not name a key, where that depends on the client. `hidden`: why it may not see what a
-    coordinator says of one.
-    """
+    """Handles the APIs of that form: split by coordinator, each asked once, answered in the order of the request."""
 
     _coordinators: Coordinators
-    _form: Keyed
-    refusal: Callable[[Client, str], KafkaError | None] = lambda _client, _key: None
-    hidden: Callable[[Client, Values], KafkaError | None] = lambda _client, _result: None
+    _resolver: NameResolver
+    _forms: Mapping[int, Keyed]
 
     async def handle(self, client: Client, exchange: Exchange, request: Request) -> None:
         """One request; a key named twice is asked and answered once."""
-        form = self._form
+        form = self._forms[request.key]
         fields = await asking.fields(form.message, request)
         named: dict[str, Any] = {each[form.named_by] if form.named_by else each: each for each in fields[form.keys]}
         keys = list(named)
-        refused = {key: error for key in keys if (error := form.may_name(key) or self.refusal(client, key)) is not None}
+        refused = {key: error for key in keys if (error := form.may_name(client, key)) is not None}
         brokers, failed = await self._coordinators.by_broker([key for key in keys if key not in refused], form.kind)
         answers = await asyncio.gather(
             *(
-                self._ask(client, broker_id, request, fields | {form.keys: [named[key] for key in some]}, some)
+                self._ask(client, broker_id, request, form, fields | {form.keys: [named[key] for key in some]}, some)
                 for broker_id, some in brokers.items()
             )
         )
         results: dict[str, Values] = {result[form.key]: result for answer in answers for result in answer[form.results]}
-        for key, result in results.items():
-            if (error := self.hidden(client, result)) is not None:
-                results[key] = form.refusal(key, error)
+        for key, result in results.items() if self._resolver.has_guards else ():
+            if any(self._resolver.hides(each.encode(), client.principal) for each in form.topics_of(result)):
+                results[key] = form.refusal(key, KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, form.said))
         errors = failed | refused
         listed = [
             results[key] if key in results else form.refusal(key, errors.get(key) or _unreachable()) for key in keys
@@ -248,9 +252,10 @@ class KeyedApi:
         values: Values = {form.results: listed, "throttle_time_ms": throttle_ms}
         await asking.answer(exchange, form.message, values)
 
-    async def _ask(self, client: Client, broker_id: int, request: Request, fields: Values, keys: list[str]) -> Values:
+    async def _ask(
+        self, client: Client, broker_id: int, request: Request, form: Keyed, fields: Values, keys: list[str]
+    ) -> Values:
         """One coordinator's answer about its keys, empty where it is lost."""
-        form = self._form
         try:
             answer = await asking.one(client, broker_id, request, form.message, fields)
         except DisconnectedError:

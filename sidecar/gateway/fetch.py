@@ -10,7 +10,7 @@ not passed on.
   connections (`shared_fetch_min_readers`) and at its end, or so near it that its records arrived in the last seconds.
 - Several leaders, several names of a log, something refused, or a rack to hide: polls of its own (`leader_poll`).
 - What Kafka's ACLs do not allow to READ is refused with 29 TOPIC_AUTHORIZATION_FAILED, the rest is read (`rights.py`).
-- What the readers of a shadow take has bounds, where they are set (`audiences.py`).
+- What the readers of a shadow take has bounds, where they are set (`quotas.py`).
 - Under the policy `exclusive_reader` another reader's partition is refused likewise (`resources.readers`).
 - Topics by id (from version 13 on) are what the same topics are by name; of an id that no topic has the answer is 100
   UNKNOWN_TOPIC_ID. Leaders, and the node's polls, are asked by id too: they give nothing of a topic that was created
@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Generator
+from collections.abc import Coroutine, Generator
 from typing import Final
 
 from sidecar.cluster.nodes import NodeDirectory
@@ -33,14 +33,14 @@ from sidecar.cluster.resolver import NameResolver
 from sidecar.cluster.upstream import KafkaUpstream
 from sidecar.cluster.view import NO_LEADER
 from sidecar.fanout.crowd import LEAST
-from sidecar.fanout.question import Asked, Question, questions_of
+from sidecar.fanout.question import Asked, questions_of
 from sidecar.fanout.repeat import Lines, Repeat
 from sidecar.fanout.tails import Tails
 from sidecar.gateway.asking import refused_ids
-from sidecar.gateway.audiences import Audiences
 from sidecar.gateway.client import Client
 from sidecar.gateway.leader_hints import LeaderHints
 from sidecar.gateway.leader_poll import Fetching, SplitFetch
+from sidecar.gateway.quotas import Audiences
 from sidecar.gateway.shared_fetch import SharedFetch, StandingFetch
 from sidecar.gateway.whole_fetch import FetchExchange, Node, WholeFetch, renamed
 from sidecar.network.request import Exchange, Request
@@ -85,10 +85,10 @@ class FetchApi:
         self._claims = claims
         self._tasks = tasks
         self._resolver = resolver
-        self._node = Node(upstream, readers, LeaderHints(upstream.view, nodes, resolver.kinds))
         self.audiences: Audiences | None = None
         """Set where the readers of a shadow have bounds, before the first client connects."""
         self.tails = Tails(upstream, tasks, longest_wait_s, least_readers)
+        self._node = Node(upstream, readers, LeaderHints(upstream.view, nodes, resolver.kinds), self.tails)
         self._lines = Lines()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._fetching: defaultdict[int, Fetching] = defaultdict(Fetching)
@@ -111,9 +111,7 @@ class FetchApi:
             exchange.refuse_all(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
             return
         if unknown := unknown_ids(fields.ids):
-            client.connection.hold()
-            request.own()
-            self._tasks.start(self._name(client, request, unknown))
+            self._hold(client, request, self._upstream.find_ids(unknown))
             return
         self._take(client, request, fields)
 
@@ -152,9 +150,7 @@ class FetchApi:
             if asked and self._share(client, request, fields, asked):
                 return False
             if not learned and (unknown := [question for question, _ in asked if not ends.is_known(question)]):
-                client.connection.hold()
-                request.own()
-                self._tasks.start(self._learn(client, request, unknown))
+                self._hold(client, request, self.tails.learn(unknown), learned=True)
                 return True
         leader = self._view.only_leader(logs)
         if leader == NO_LEADER or (fields.has_rack if reads is None else client.links.divides(reads)):
@@ -278,9 +274,9 @@ class FetchApi:
         fetching = self._fetching[client.connection.id]
         repeat = Repeat.of(request, fields, asked[0], self._lines) if len(asked) == 1 else None
         if repeat is None:
-            exchange = SharedFetch(client, request, fields, self._node, fetching, self.tails, asked)
+            exchange = SharedFetch(client, request, fields, self._node, fetching, asked)
         else:
-            exchange = StandingFetch(client, request, self._node, fetching, self.tails, repeat, self._stands)
+            exchange = StandingFetch(client, request, self._node, fetching, repeat, self._stands)
             client.connection.repeating = exchange
         client.connection.expect(exchange)
         if found:
@@ -289,24 +285,22 @@ class FetchApi:
             exchange.begin(fields.max_wait_ms / 1000)
         return True
 
-    async def _name(self, client: Client, request: Request, unknown: list[bytes]) -> None:
-        """Ask which topics have these ids, then take the request up."""
-        held = False
-        try:
-            await self._upstream.find_ids(unknown)
-            if not client.connection.closed:
-                held = self._take(client, request, self._walk(request))
-        finally:
-            if not held:
-                client.connection.release()
+    def _hold(
+        self, client: Client, request: Request, asks: Coroutine[None, None, object], *, learned: bool = False
+    ) -> None:
+        """Have Kafka asked for what is not known (topics by ids, where logs end), then take the request up."""
+        client.connection.hold()
+        request.own()
+        self._tasks.start(self._take_held(client, request, asks, learned=learned))
 
-    async def _learn(self, client: Client, request: Request, unknown: list[Question]) -> None:
-        """Ask where logs end, then take the request up."""
+    async def _take_held(
+        self, client: Client, request: Request, asks: Coroutine[None, None, object], *, learned: bool
+    ) -> None:
         held = False
         try:
-            await self.tails.learn(unknown)
+            await asks
             if not client.connection.closed:
-                held = self._take(client, request, self._walk(request), learned=True)
+                held = self._take(client, request, self._walk(request), learned=learned)
         finally:
             if not held:
                 client.connection.release()

@@ -48,11 +48,12 @@ from typing import Final
 from sidecar.cluster.resolver import TRANSACTIONAL_ID_PREFIX, NameResolver
 from sidecar.cluster.upstream import KafkaUpstream
 from sidecar.gateway import asking
+from sidecar.gateway.access import groups as access
 from sidecar.gateway.access.asked import Divided, refused_topic, some
 from sidecar.gateway.access.groups import NOT_EXPANDED, committed, made_topics, not_beaten, streams_topics
 from sidecar.gateway.client import Client
 from sidecar.gateway.coordinators import Coordinators, Keyed
-from sidecar.gateway.offset_fetch import GuardedCursors
+from sidecar.gateway.offset_fetch import GuardedCursors, refusal_of_deleting
 from sidecar.gateway.rights import may_see
 from sidecar.network.framing import Frame
 from sidecar.network.request import Exchange, Request
@@ -60,6 +61,7 @@ from sidecar.protocol.caller import CoordinatorKind
 from sidecar.protocol.errors import ErrorCode, KafkaError
 from sidecar.protocol.messages import groups, new_groups, shares, transactions
 from sidecar.protocol.schema import Message, Values
+from sidecar.resources.readers import ReaderClaims
 
 _NO_SHARES: Final = KafkaError(
     ErrorCode.TOPIC_AUTHORIZATION_FAILED, "a share group cannot read a shadow topic, so it has no offset there"
@@ -242,57 +244,26 @@ async def _refuse(form: _Single, exchange: Exchange, request: Request, code: int
     await asking.answer(exchange, form.message, values | {"topics": [committed(topic, code) for topic in topics]})
 
 
-def _described(message: Message, keys: str = "group_ids") -> Keyed:
-    return Keyed(
-        message,
-        CoordinatorKind.GROUP,
-        keys=keys,
-        results="groups",
-        key="group_id",
-        refusal=lambda group, error: {
-            "error_code": error.code,
-            "error_message": error.message or None,
-            "group_id": group,
-            "authorized_operations": _OPERATIONS_UNKNOWN,
-        },
+def _described(
+    message: Message,
+    keys: str = "group_ids",
+    topics_of: Callable[[Values], Iterable[str]] = lambda _group: (),
+    said: str = "",
+) -> Keyed:
+    unknown = {"authorized_operations": _OPERATIONS_UNKNOWN}
+    kind = CoordinatorKind.GROUP
+    return Keyed(message, kind, keys, "groups", "group_id", unknown, topics_of=topics_of, said=said)
+
+
+def keyed(claims: ReaderClaims) -> tuple[Keyed, ...]:
+    """The APIs that name many groups."""
+    group, shared = CoordinatorKind.GROUP, shares.DESCRIBE_SHARE_GROUP_OFFSETS
+    may_delete = partial(refusal_of_deleting, claims)
+    return (
+        _described(groups.DESCRIBE_GROUPS, keys="groups"),
+        _described(new_groups.CONSUMER_GROUP_DESCRIBE, topics_of=access.assigned_topics, said=access.ASSIGNED),
+        _described(shares.SHARE_GROUP_DESCRIBE),
+        _described(new_groups.STREAMS_GROUP_DESCRIBE, topics_of=access.used_topics, said=access.USED),
+        Keyed(shared, group, keys="groups", results="groups", key="group_id", named_by="group_id"),
+        Keyed(groups.DELETE_GROUPS, group, "groups_names", "results", "group_id", may_name=may_delete),
     )
-
-
-DESCRIBED: Final = _described(groups.DESCRIBE_GROUPS, keys="groups")
-CONSUMERS_DESCRIBED: Final = _described(new_groups.CONSUMER_GROUP_DESCRIBE)
-SHARES_DESCRIBED: Final = _described(shares.SHARE_GROUP_DESCRIBE)
-STREAMS_DESCRIBED: Final = _described(new_groups.STREAMS_GROUP_DESCRIBE)
-SHARE_OFFSETS: Final = Keyed(
-    shares.DESCRIBE_SHARE_GROUP_OFFSETS,
-    CoordinatorKind.GROUP,
-    keys="groups",
-    results="groups",
-    key="group_id",
-    refusal=lambda group, error: {
-        "group_id": group,
-        "error_code": error.code,
-        "error_message": error.message or None,
-    },
-    named_by="group_id",
-)
-DELETED: Final = Keyed(
-    groups.DELETE_GROUPS,
-    CoordinatorKind.GROUP,
-    keys="groups_names",
-    results="results",
-    key="group_id",
-    refusal=lambda group, error: {"group_id": group, "error_code": error.code},
-)
-
-
-def hidden(
-    resolver: NameResolver,
-    topics_of: Callable[[Values], Iterable[str]],
-    said: str,
-    client: Client,
-    group: Values,
-) -> KafkaError | None:
-    """Why a client may not see a group that was described: it has a shadow that an allow list hides from the client."""
-    if not resolver.has_guards or not any(resolver.hides(each.encode(), client.principal) for each in topics_of(group)):
-        return None
-    return KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, said)

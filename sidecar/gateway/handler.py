@@ -15,7 +15,7 @@ from sidecar.cluster.resolver import ANONYMOUS
 from sidecar.cluster.upstream import KafkaUpstream
 from sidecar.exclusive import identity
 from sidecar.gateway.audit import KEYS as AUDITED
-from sidecar.gateway.audit import Act, AuditedExchange, act_of
+from sidecar.gateway.audit import Act, act_of
 from sidecar.gateway.client import Client, ClientLinks
 from sidecar.gateway.coordinators import CROWD
 from sidecar.gateway.enforcement import OPERATORS_ALONE, AmendedExchange, Enforcement
@@ -255,9 +255,8 @@ class Gateway:
         self.tasks.start(self._run(client, exchange, request))
 
     def _exchange(self, client: Client, request: Request) -> Exchange:
-        if self.acted is not None and request.key in AUDITED:
-            return AuditedExchange(client.connection, request)
-        is_amended = client.rights is not None or request.key in OPERATORS_ALONE
+        is_audited = self.acted is not None and request.key in AUDITED
+        is_amended = is_audited or client.rights is not None or request.key in OPERATORS_ALONE
         return (AmendedExchange if is_amended else Exchange)(client.connection, request)
 
     def _identify(self, client: Client, request: Request) -> None:
@@ -300,7 +299,7 @@ class Gateway:
         finally:
             if not connection.closed:
                 connection.release()
-        if self.acted is not None and isinstance(exchange, AuditedExchange):
+        if self.acted is not None and request.key in AUDITED and isinstance(exchange, AmendedExchange):
             act = await act_of(client, exchange, request)
             if act is not None:
                 self.acted(act)

@@ -67,27 +67,18 @@ class GuardedCursors:
     """Takes requests apart and puts answers together."""
 
     def __init__(self, upstream: KafkaUpstream, resolver: NameResolver, claims: ReaderClaims) -> None:
-        self._upstream = upstream
-        self._resolver = resolver
+        self.upstream = upstream
+        self.resolver = resolver
         self._claims = claims
-
-    @property
-    def has_shadows(self) -> bool:
-        """Whether there is a shadow that not everybody may read."""
-        return self._resolver.has_guards
 
     def concerns(self, key: int) -> bool:
         """Whether requests of this API have to be looked at now."""
-        return key in _GUARDED and (self._resolver.has_guards or self._claims.any)
-
-    async def learn(self, ids: Iterable[bytes]) -> None:
-        """Look the names of ids up that are not known."""
-        await asking.learn_ids(self._upstream, ids)
+        return key in _GUARDED and (self.resolver.has_guards or self._claims.any)
 
     def named(self, topic: Values) -> str | None:
         """Which topic an element of a request or an answer is about; None for an id that is not known."""
         topic_id: bytes | None = topic.get("topic_id")
-        return topic["name"] if topic_id is None else asking.topic_name(self._upstream, topic_id)
+        return topic["name"] if topic_id is None else asking.topic_name(self.upstream, topic_id)
 
     def refusal(self, client: Client, topic: Values) -> int:
         """Why a client may not see the cursors of a topic that it names; 0 where it may."""
@@ -98,13 +89,13 @@ class GuardedCursors:
     def is_hidden(self, client: Client, topic: Values) -> bool:
         """Whether a topic is a shadow that the client may not read."""
         name = self.named(topic)
-        return name is not None and self._resolver.hides(name.encode(), client.principal)
+        return name is not None and self.resolver.hides(name.encode(), client.principal)
 
     async def divide(self, group: str, client: Client, exchange: Exchange, request: Request) -> Divided | None:
         """The request without what is not the client's; None where all of it is. Raises `MalformedFrameError`."""
         fields = await asking.fields(_GUARDED[request.key], request)
         topics: list[Any] = fields["topics"]
-        await self.learn(ids_in(topics))
+        await asking.learn_ids(self.upstream, ids_in(topics))
         kept: list[Values] = []
         refused: list[Values] = []
         for topic in topics:
@@ -171,7 +162,7 @@ class OffsetFetchApi:
             exchange.answer([answer.view(answer.start, answer.end)])
 
     def _looks_inside(self, client: Client, request: Request) -> bool:
-        if self._guards.has_shadows or self._shadows.limits:
+        if self._guards.resolver.has_guards or self._shadows.limits:
             return True
         return request.version >= _FIRST_BY_ID and client.rights is not None
 
@@ -179,7 +170,7 @@ class OffsetFetchApi:
         """Each coordinator is asked once, and groups are answered in the order of the request."""
         fields = await asking.fields(OFFSET_FETCH, request)
         wanted = _groups(fields)
-        await self._guards.learn(_ids(wanted))
+        await asking.learn_ids(self._guards.upstream, _ids(wanted))
         refused: list[list[Values]] = []
         by_name: dict[str, list[Values]] = {}
         for each in wanted:
@@ -193,7 +184,7 @@ class OffsetFetchApi:
         for results, _ in answers:
             for each in results:
                 found.setdefault(each["group_id"], []).append(each)
-        await self._guards.learn(_ids(each for results in found.values() for each in results))
+        await asking.learn_ids(self._guards.upstream, _ids(each for results in found.values() for each in results))
         shown: list[Values] = []
         for each, hidden in zip(wanted, refused, strict=True):
             left, error = found[each["group_id"]], failed.get(each["group_id"])

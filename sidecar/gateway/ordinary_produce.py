@@ -49,7 +49,7 @@ class SentBatches:
     _client: Client
     _node: OrdinaryProduce
     _kept: list[Buffer]
-    """What is known of each batch later; nearly always there is one."""
+    """What is known of each batch later."""
     leader: int
     parts: list[ProducePart]
 
@@ -200,7 +200,10 @@ class PartReply(SentBatches):
 
 
 def signatures(buffer: Buffer, parts: list[ProducePart]) -> list[Buffer]:
-    """What to keep of each batch."""
+    """What to keep of each batch; nearly always there is one."""
+    if len(parts) == 1:
+        part = parts[0]
+        return [signature(buffer, part.start, part.end)]
     return [signature(buffer, part.start, part.end) for part in parts]
 
 

@@ -78,45 +78,31 @@ class Severing:
                 narrowed, self._narrowed = self._narrowed, set()
                 rerouted, self._rerouted = self._rerouted, {}
                 for number, client in enumerate(list(self._clients.values()), 1):
-                    if (
-                        any(each.severs(client) for each in passed)
-                        or self._waits_in_vain(client, narrowed)
-                        or self._waits_at_another_log(client, rerouted)
-                        or (rights and _waits_without_right(client))
-                    ):
+                    is_over = any(each.severs(client) for each in passed)
+                    if is_over or self._waits_in_vain(client, narrowed, rerouted, rights=rights):
                         client.connection.abort()
                     if not number % _PER_TURN:
                         await asyncio.sleep(0)
         finally:
             self._is_under_way = False
 
-    def _waits_at_another_log(self, client: Client, before: Mapping[bytes, Source | None]) -> bool:
+    def _waits_in_vain(
+        self, client: Client, narrowed: set[bytes], rerouted: Mapping[bytes, Source | None], *, rights: bool
+    ) -> bool:
         """Whether a client would be answered with records that it may not read any more under the name it gave."""
-        if not before:
+        if not (narrowed or rerouted or rights):
             return False
-        parked = [each for each in client.connection.pending if isinstance(each, FetchExchange)]
-        names = {name for exchange in parked for name, _ in exchange.partitions() if name in before}
-        return any(not self._reads_on(client, name, before[name]) for name in names)
+        pending = (each for each in client.connection.pending if isinstance(each, FetchExchange))
+        parked = [each for exchange in pending for each in exchange.partitions()]
+        names, may = {name for name, _ in parked}, client.rights
+        return (
+            self._claims.refuses([each for each in parked if each[0] in narrowed], client)
+            or any(not self._reads_on(client, name, rerouted[name]) for name in names & rerouted.keys())
+            or (rights and may is not None and any(may.refuses(Operation.READ, name) for name in names))
+        )
 
     def _reads_on(self, client: Client, name: bytes, before: Source | None) -> bool:
         now = self._resolver.source(name)
         if before is None or now is None or now.is_closed:
             return False
         return (now.topic, now.topic_id) == (before.topic, before.topic_id) and now.may_be_read_by(client.principal)
-
-    def _waits_in_vain(self, client: Client, topics: set[bytes]) -> bool:
-        """Whether a client would be answered with records of these topics that it may not read."""
-        return any(
-            isinstance(exchange, FetchExchange)
-            and self._claims.refuses([each for each in exchange.partitions() if each[0] in topics], client)
-            for exchange in client.connection.pending
-        )
-
-
-def _waits_without_right(client: Client) -> bool:
-    """Whether a client would be answered with records that Kafka's ACLs do not let it read."""
-    rights = client.rights
-    if rights is None:
-        return False
-    parked = (each for each in client.connection.pending if isinstance(each, FetchExchange))
-    return any(rights.refuses(Operation.READ, topic) for exchange in parked for topic, _ in exchange.partitions())

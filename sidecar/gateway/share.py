@@ -51,11 +51,12 @@ _RESTARTS: Final = 3
 
 @dataclass(slots=True, eq=False)
 class _Call:
-    """One request of a client."""
+    """One request of a client; `session` is its own, once that is known."""
 
     client: Client
     request: Request
     fields: Values
+    session: ShareSession = field(default_factory=ShareSession)
     gathered: Gathered = field(default_factory=Gathered)
     restarts: int = 0
 
@@ -108,23 +109,25 @@ class ShareApi:
 
     async def _fetch(self, call: _Call) -> Values:
         fields, sessions = call.fields, call.client.share_sessions
-        acks, former = share_sessions.acks_in(fields), None
+        acks = share_sessions.acks_in(fields)
         if fields["share_session_epoch"] == INITIAL:
             session, former = share_sessions.opened(sessions, fields)
+            if former is not None:
+                call.session = former
+                await self._end(call, former.brokers, {})
+            call.session = session
         else:
-            session = share_sessions.known(sessions, fields)
+            call.session = share_sessions.known(sessions, fields)
             if fields["share_session_epoch"] == FINAL:
-                await self._close(call, session, await self._allowed(call, acks))
+                await self._close(call, await self._allowed(call, acks))
                 return call.gathered.fetched()
-            session.update(fields)
-        if former is not None:
-            await self._end(call, former, former.brokers, {})
-        await self._poll(call, session, await self._allowed(call, acks))
+            call.session.update(fields)
+        await self._poll(call, await self._allowed(call, acks))
         self._withhold(call)
         return call.gathered.fetched()
 
-    async def _poll(self, call: _Call, session: ShareSession, acks: Acks) -> None:
-        loop, fields = asyncio.get_running_loop(), call.fields
+    async def _poll(self, call: _Call, acks: Acks) -> None:
+        loop, fields, session = asyncio.get_running_loop(), call.fields, call.session
         wait_s = min(max(0, fields["max_wait_ms"]) / 1000, _LONGEST_S)
         deadline, is_first = loop.time() + wait_s, True
         while True:
@@ -135,12 +138,12 @@ class ShareApi:
             call.gathered.not_acknowledged(nowhere, ErrorCode.NOT_LEADER_OR_FOLLOWER)
             acks = {}
             if left := [each for each in session.brokers.keys() - by_broker.keys() if self._has_moved(session, each)]:
-                await self._end(call, session, left, theirs)
+                await self._end(call, left, theirs)
             began, restarts = loop.time(), call.restarts
             wait_s = max(0.0, deadline - began)
             if len(by_broker) > 1:
                 wait_s = 0.0 if is_first else min(wait_s, _ROUND_S)
-            await self._ask_all(call, session, by_broker, theirs, wait_s)
+            await self._ask_all(call, by_broker, theirs, wait_s)
             is_first = False
             if call.gathered.has_records or not by_broker or call.gathered.error or call.client.connection.closed:
                 return
@@ -151,15 +154,10 @@ class ShareApi:
                 return  # brokers do not wait for records with such limits: they would be asked without a pause
 
     async def _ask_all(
-        self,
-        call: _Call,
-        session: ShareSession,
-        by_broker: dict[int, list[Part]],
-        acks: dict[int, Acks],
-        wait_s: float,
+        self, call: _Call, by_broker: dict[int, list[Part]], acks: dict[int, Acks], wait_s: float
     ) -> None:
         """One round: each broker is asked for its part of what the client wants, or told what it has acknowledged."""
-        fields, count = call.fields, len(by_broker)
+        fields, session, count = call.fields, call.session, len(by_broker)
         limits = {"max_wait_ms": round(wait_s * 1000), "max_bytes": fields["max_bytes"] // max(1, count)}
         if count > 1:
             limits["min_bytes"] = min(fields["min_bytes"], 1)
@@ -169,17 +167,15 @@ class ShareApi:
         for (broker, parts), most in zip(by_broker.items(), records, strict=False):
             theirs = acks.get(broker, {})
             if most or not fields["max_records"]:
-                asked.append(self._ask(call, session, broker, parts, theirs, limits | {"max_records": most}))
+                asked.append(self._ask(call, broker, parts, theirs, limits | {"max_records": most}))
             elif theirs:
-                asked.append(self._tell(call, session, broker, theirs))
+                asked.append(self._tell(call, broker, theirs))
         others = session.brokers.keys() & acks.keys() - by_broker.keys()
-        asked += [self._tell(call, session, broker, acks[broker]) for broker in others]
+        asked += [self._tell(call, broker, acks[broker]) for broker in others]
         await asyncio.gather(*asked)
 
-    async def _ask(
-        self, call: _Call, session: ShareSession, broker: int, parts: list[Part], acks: Acks, limits: Values
-    ) -> None:
-        with_broker = session.brokers.setdefault(broker, BrokerSession())
+    async def _ask(self, call: _Call, broker: int, parts: list[Part], acks: Acks, limits: Values) -> None:
+        with_broker = call.session.brokers.setdefault(broker, BrokerSession())
         epoch = with_broker.epoch
         topics, forgotten = with_broker.ask(parts, acks)
         mine = {"topics": topics, "forgotten_topics_data": forgotten, "share_session_epoch": epoch}
@@ -188,13 +184,13 @@ class ShareApi:
         try:
             answer = await asking.one(call.client, broker, call.request, SHARE_FETCH, values)
         except DisconnectedError:
-            self._lost(call, session, broker, acks)
+            self._lost(call, broker, acks)
             call.gathered.refuse(parts, ErrorCode.NOT_LEADER_OR_FOLLOWER)
             call.gathered.has_records = True
             self._refresh(parts)
             return
         if answer["error_code"]:
-            self._failed(call, session, broker, acks, answer)
+            self._failed(call, broker, acks, answer)
             return
         self._hints.learn_shared(answer)
         call.gathered.take(answer)
@@ -212,14 +208,14 @@ class ShareApi:
         if fields["share_session_epoch"] == INITIAL:
             share_sessions.key_of(fields)
             raise KafkaError(ErrorCode.INVALID_SHARE_SESSION_EPOCH)
-        session = share_sessions.known(call.client.share_sessions, fields)
+        call.session = session = share_sessions.known(call.client.share_sessions, fields)
         acks = await self._allowed(call, share_sessions.acks_in(fields))
         if fields["share_session_epoch"] == FINAL:
-            await self._close(call, session, acks)
+            await self._close(call, acks)
         else:
             theirs, nowhere = session.acks_by_broker(acks, self._leader)
             call.gathered.not_acknowledged(nowhere, ErrorCode.NOT_LEADER_OR_FOLLOWER)
-            await asyncio.gather(*(self._tell(call, session, broker, some) for broker, some in theirs.items()))
+            await asyncio.gather(*(self._tell(call, broker, some) for broker, some in theirs.items()))
         return call.gathered.acknowledged()
 
     async def _allowed(self, call: _Call, acks: Acks) -> Acks:
@@ -229,25 +225,25 @@ class ShareApi:
             call.gathered.not_acknowledged(refused.get(code, ()), code)
         return {part: batches for part, batches in acks.items() if part not in call.gathered.acked}
 
-    async def _close(self, call: _Call, session: ShareSession, acks: Acks) -> None:
+    async def _close(self, call: _Call, acks: Acks) -> None:
         """The client ends its session: so does the node, with every broker."""
-        theirs, nowhere = session.acks_by_broker(acks, self._leader)
+        theirs, nowhere = call.session.acks_by_broker(acks, self._leader)
         call.gathered.not_acknowledged(nowhere, ErrorCode.NOT_LEADER_OR_FOLLOWER)
         call.client.share_sessions.pop(share_sessions.key_of(call.fields), None)
-        await self._end(call, session, session.brokers, theirs)
+        await self._end(call, call.session.brokers, theirs)
 
-    async def _end(self, call: _Call, session: ShareSession, brokers: Iterable[int], acks: dict[int, Acks]) -> None:
+    async def _end(self, call: _Call, brokers: Iterable[int], acks: dict[int, Acks]) -> None:
         """End the sessions with some brokers."""
-        some = [*brokers]
+        some, session = [*brokers], call.session
         for broker in some:
             session.brokers[broker].epoch = FINAL
-        await asyncio.gather(*(self._tell(call, session, broker, acks.get(broker, {})) for broker in some))
+        await asyncio.gather(*(self._tell(call, broker, acks.get(broker, {})) for broker in some))
         for broker in some:
             session.brokers.pop(broker, None)
 
-    async def _tell(self, call: _Call, session: ShareSession, broker: int, acks: Acks) -> None:
+    async def _tell(self, call: _Call, broker: int, acks: Acks) -> None:
         """ShareAcknowledge to one broker."""
-        with_broker = session.brokers[broker]
+        with_broker = call.session.brokers[broker]
         epoch = with_broker.epoch
         topics, _ = with_broker.ask(with_broker.parts, acks)
         values: Values = {
@@ -260,23 +256,23 @@ class ShareApi:
         try:
             answer = await asking.one(call.client, broker, call.request, SHARE_ACKNOWLEDGE, values)
         except DisconnectedError:
-            self._lost(call, session, broker, acks)
+            self._lost(call, broker, acks)
             self._refresh(acks)
             return
         if answer["error_code"]:
-            self._failed(call, session, broker, acks, answer)
+            self._failed(call, broker, acks, answer)
         else:
             self._hints.learn_shared(answer)
             call.gathered.take_acknowledged(answer)
 
-    def _lost(self, call: _Call, session: ShareSession, broker: int, acks: Acks) -> None:
-        session.brokers.pop(broker, None)
+    def _lost(self, call: _Call, broker: int, acks: Acks) -> None:
+        call.session.brokers.pop(broker, None)
         call.gathered.not_acknowledged(acks, ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
-    def _failed(self, call: _Call, session: ShareSession, broker: int, acks: Acks, answer: Values) -> None:
+    def _failed(self, call: _Call, broker: int, acks: Acks, answer: Values) -> None:
         """A broker refuses a request as a whole. A session that it has no more is opened anew with the next one."""
         code: int = answer["error_code"]
-        session.brokers.pop(broker, None)
+        call.session.brokers.pop(broker, None)
         call.gathered.not_acknowledged(acks, code)
         call.restarts += 1
         if code not in _RESTARTED or call.restarts > _RESTARTS:

@@ -15,7 +15,6 @@ from typing import ClassVar, Final
 
 from sidecar.fanout.question import Asked, Question, fitting
 from sidecar.fanout.repeat import Repeat
-from sidecar.fanout.tails import Tails
 from sidecar.gateway.client import MAIN, Client
 from sidecar.gateway.leader_poll import Fetching, GatheredFetch, OwnPoll
 from sidecar.gateway.whole_fetch import Node
@@ -53,12 +52,11 @@ class SharedFetch(GatheredFetch):
         fields: FetchRequest,
         node: Node,
         fetching: Fetching,
-        tails: Tails,
         asked: Sequence[Asked],
     ) -> None:
         super().__init__(client, request, fields, node)
         self._fetching = fetching
-        self._tails = tails
+        self._tails = tails = node.tails
         self._asked = asked
         self._max_bytes = fields.max_bytes
         self._until = 0.0
@@ -176,11 +174,10 @@ class StandingFetch(SharedFetch):
         request: Request,
         node: Node,
         fetching: Fetching,
-        tails: Tails,
         repeat: Repeat,
         stands: Callable[[Client, Repeat], bool],
     ) -> None:
-        super().__init__(client, request, repeat.fields, node, fetching, tails, (repeat.asked,))
+        super().__init__(client, request, repeat.fields, node, fetching, (repeat.asked,))
         self._repeat = repeat
         self._stands = stands
         self._most_weight = self.weight

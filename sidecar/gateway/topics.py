@@ -26,8 +26,8 @@ from sidecar.cluster.resolver import NameResolver, TopicKind
 from sidecar.cluster.upstream import KafkaUpstream
 from sidecar.gateway import asking
 from sidecar.gateway.access.asked import ids_in, refused_topic
-from sidecar.gateway.broker_names import refused_configs
 from sidecar.gateway.client import Client
+from sidecar.gateway.configs import refused_configs
 from sidecar.network.request import Exchange, Request
 from sidecar.protocol.errors import ErrorCode, KafkaError
 from sidecar.protocol.messages import admin

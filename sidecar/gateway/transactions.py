@@ -88,23 +88,21 @@ class TransactionsApi:
         topics: list[Values] = fields["topics"]
         refused = {topic["name"]: refusal for topic in topics if (refusal := self._refusal(topic["name"])) is not None}
         owned = refused_transaction(fields["transactional_id"])
-        codes: dict[str, int]
+        code: int = ErrorCode.OPERATION_NOT_ATTEMPTED if owned is None else owned.code
         if owned is not None:
-            codes = {topic["name"]: owned.code for topic in topics}
+            refused = {}
         elif refused:
             _note(client, refused)
-            codes = {topic["name"]: ErrorCode.OPERATION_NOT_ATTEMPTED for topic in topics}
-            codes |= {name: refusal.code for name, refusal in refused.items()}
         else:
+            ask = self._coordinators.ask
             try:
-                answer = await self._coordinators.ask(
-                    client, fields["transactional_id"], CoordinatorKind.TRANSACTION, request
-                )
+                answer = await ask(client, fields["transactional_id"], CoordinatorKind.TRANSACTION, request)
             except KafkaError as error:
-                codes = {topic["name"]: error.code for topic in topics}
+                code = error.code
             else:
                 exchange.answer([answer.view(answer.start, answer.end)])
                 return
+        codes = {topic["name"]: code for topic in topics} | {name: error.code for name, error in refused.items()}
         for code in codes.values():
             exchange.note_error(code)
         await asking.answer(exchange, message, not_added(topics, lambda name, _: codes[name]))
@@ -134,11 +132,6 @@ DESCRIBED: Final = Keyed(
     keys="transactional_ids",
     results="transaction_states",
     key="transactional_id",
-    refusal=lambda transactional_id, error: {
-        "error_code": error.code,
-        "transactional_id": transactional_id,
-        "producer_id": _NONE,
-        "producer_epoch": _NONE,
-    },
-    may_name=refused_transaction,
+    unknown={"producer_id": _NONE, "producer_epoch": _NONE},
+    may_name=lambda _client, key: refused_transaction(key),
 )

@@ -13,6 +13,7 @@ from typing import Final, TypeAlias
 
 from sidecar.cluster.upstream import KafkaUpstream
 from sidecar.fanout.ends import Ends
+from sidecar.fanout.tails import Tails
 from sidecar.gateway.client import Client
 from sidecar.gateway.leader_hints import LeaderHints
 from sidecar.network.framing import Frame
@@ -42,6 +43,7 @@ class Node:
     upstream: KafkaUpstream
     readers: Readers
     hints: LeaderHints
+    tails: Tails
 
 
 class FetchExchange(Exchange):

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable
 
 from sidecar.exclusive.governed_topics import GovernedTopics
-from sidecar.gateway.acl_mirror import AclMirror
+from sidecar.gateway.enforcement import AclMirror
 from sidecar.gateway.sequence_ids import State, state_of
 from sidecar.node import port
 from sidecar.node.hooks import shadow_series

@@ -9,10 +9,9 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Final
 
-from sidecar.gateway.audiences import AudienceLimits, Audiences
 from sidecar.gateway.handler import Gateway
 from sidecar.gateway.logins import ClientListener
-from sidecar.gateway.quotas import QuotaLimits, Quotas
+from sidecar.gateway.quotas import AudienceLimits, Audiences, QuotaLimits, Quotas
 from sidecar.network.admission import Admission, ConnectionLimits, open_files, parse_overrides
 from sidecar.network.aside import Opened
 from sidecar.network.client import ClientConnection

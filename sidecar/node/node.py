@@ -19,7 +19,7 @@ import structlog
 from metadata import MetadataError, MetadataMisconfigured, MetadataUnavailable, NodeIdTaken
 from sidecar.changelog import Changelog, ChangelogError
 from sidecar.cluster.nodes import NodeDirectory
-from sidecar.gateway.acl_mirror import AclMirror
+from sidecar.gateway.enforcement import AclMirror
 from sidecar.gateway.handler import Gateway
 from sidecar.network.idling import ClientWatch
 from sidecar.node.apis import open_gateway

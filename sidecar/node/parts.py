@@ -16,7 +16,7 @@ from sidecar.cluster.upstream import KafkaUpstream
 from sidecar.exclusive.governed_topics import GovernedTopics
 from sidecar.exclusive.keeper import Keeper
 from sidecar.forwarder.forwarder import Forwarder
-from sidecar.gateway.acl_mirror import AclMirror
+from sidecar.gateway.enforcement import AclMirror
 from sidecar.gateway.handler import Gateway
 from sidecar.gateway.owners import CatchingUp
 from sidecar.network.tasks import Loops

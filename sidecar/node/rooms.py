@@ -15,8 +15,7 @@ from sidecar.exclusive.governed_topics import GovernedTopics
 from sidecar.exclusive.keeper import Keeper
 from sidecar.fencing.record_writer import RecordWriter
 from sidecar.forwarder.forwarder import Forwarder
-from sidecar.gateway.acl_mirror import AclMirror
-from sidecar.gateway.enforcement import Enforcement
+from sidecar.gateway.enforcement import AclMirror, Enforcement
 from sidecar.gateway.handler import Gateway
 from sidecar.gateway.owners import CatchingUp
 from sidecar.gateway.severing import Severing
@@ -107,7 +106,7 @@ def compose(node: Parts, gateway: Gateway, changelog: Changelog) -> Rooms:
         forwarder,
         claims,
         membership,
-        CatchingUp(changelog.tailer.read_to_end, membership.beat_now, gateway.tasks),
+        CatchingUp(lambda seconds: changelog.tailer.read_to_end(seconds), membership.beat_now, gateway.tasks),
         shadows,
         cursors,
         reader_claims,

@@ -5,6 +5,7 @@ are in the body. Served whether ApiVersions listed them or not. Own and Watch pa
 """
 
 import asyncio
+from functools import partial
 from typing import Final
 
 from sidecar.access.prospects import Prospect
@@ -25,7 +26,6 @@ from sidecar.gateway.own.owning import Ownerships
 from sidecar.gateway.own.tickets import Stand, Ticket
 from sidecar.gateway.owners import CatchingUp
 from sidecar.gateway.sequence_ids import SequenceIds
-from sidecar.network.request import Exchange, Request
 from sidecar.network.tasks import Tasks
 from sidecar.protocol import api
 from sidecar.protocol.errors import KafkaError
@@ -59,18 +59,15 @@ class OwnApis:
     def handlers(self) -> dict[int, ColdApi]:
         """By API key."""
         return {
-            api.OWN: self.handle_own,
-            api.RELEASE: self.handle_release,
+            api.OWN: partial(serve, control.OwnRequest, control.OwnResponse, self._own),
+            api.RELEASE: partial(serve, control.ReleaseRequest, control.ReleaseResponse, self._release),
             api.DESCRIBE_OWNERS: self._describe.handle,
             api.LAST_SEQUENCE: self._last.handle,
-            api.WATCH: self.handle_watch,
+            api.WATCH: partial(serve, control.WatchRequest, control.WatchResponse, self._watch),
         }
 
-    async def handle_own(self, client: Client, exchange: Exchange, head: Request) -> None:
-        """Claim a set of resources, all or nothing."""
-        await serve(control.OwnRequest, control.OwnResponse, self._own, client, exchange, head)
-
     async def _own(self, client: Client, request: control.OwnRequest) -> control.OwnResponse:
+        """Claim a set of resources, all or nothing."""
         knows_first = request.producer_id != 0 or self._knows_first()
         wanted = asked.read(request, client, knows_first=knows_first)
         refused = not_allowed(wanted, client.rights, self._rooms.topics.mode) or self._foreign(wanted, client)
@@ -96,11 +93,8 @@ class OwnApis:
 
     # Release ----------------------------------------------------------------------------------------------------------
 
-    async def handle_release(self, client: Client, exchange: Exchange, head: Request) -> None:
-        """Let go of what a token owns, or of its places; harmless again."""
-        await serve(control.ReleaseRequest, control.ReleaseResponse, self._release, client, exchange, head)
-
     async def _release(self, _client: Client, request: control.ReleaseRequest) -> control.ReleaseResponse:
+        """Let go of what a token owns, or of its places; harmless again."""
         token, targets = request.token, _targets(request)
         ticket = self.ownerships.tickets.get(token)
         if ticket is None:
@@ -140,11 +134,8 @@ class OwnApis:
 
     # Watch ------------------------------------------------------------------------------------------------------------
 
-    async def handle_watch(self, client: Client, exchange: Exchange, head: Request) -> None:
-        """Report what happens to the claims of a token."""
-        await serve(control.WatchRequest, control.WatchResponse, self._watch, client, exchange, head)
-
     async def _watch(self, client: Client, request: control.WatchRequest) -> control.WatchResponse:
+        """Report what happens to the claims of a token."""
         if len(request.token) != TOKEN_BYTES:
             raise BadRequestError(f"a token has {TOKEN_BYTES} bytes, not {len(request.token)}")
         if request.wait_ms < 0:

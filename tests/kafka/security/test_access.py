@@ -19,8 +19,7 @@ import pytest
 from confluent_kafka.admin import AclBinding, AclOperation, AclPermissionType, ResourcePatternType, ResourceType
 from crc32c import crc32c
 
-from sidecar.gateway.acl_mirror import AclMirror
-from sidecar.gateway.enforcement import Enforcement
+from sidecar.gateway.enforcement import AclMirror, Enforcement
 from sidecar.local.kafka_config import default_version, parse_version
 from sidecar.protocol import fetch
 from sidecar.protocol.messages import admin, cluster, groups, logs, new_groups, security, shares, transactions

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from sidecar.gateway.acl_mirror import AclMirror
+from sidecar.gateway.enforcement import AclMirror
 from sidecar.network.tasks import Tasks
 from sidecar.protocol.caller import DisconnectedError
 from sidecar.protocol.calls.security import AclBinding, DescribeAcls, DescribedAcls

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from sidecar.cluster.resolver import Source
 from sidecar.cluster.view import NO_LEADER
 from sidecar.fanout.crowd import LEAST
-from sidecar.gateway.audiences import PLACE_S, AudienceLimits, Audiences, Places
+from sidecar.gateway.quotas import PLACE_S, AudienceLimits, Audiences, Places
 from sidecar.network.handling import Pause
 from sidecar.protocol.errors import ErrorCode
 from tests.unit.gateway.fetching import Consumer, Node

@@ -7,7 +7,8 @@ from typing import Any, cast
 
 import pytest
 
-from sidecar.gateway.audit import AuditedExchange, _listed, act_of
+from sidecar.gateway.audit import _listed, act_of
+from sidecar.gateway.enforcement import AmendedExchange
 from sidecar.network.framing import Frame
 from sidecar.network.request import Request
 from sidecar.network.slices import AtWork
@@ -20,10 +21,10 @@ CONNECTION = SimpleNamespace(peer="127.0.0.1:5", answer_ready=lambda _: None)
 CLIENT = cast("Any", SimpleNamespace(identity=None, principal="User:alice", connection=CONNECTION))
 
 
-def deletion(version: int, fields: dict[str, Any]) -> tuple[AuditedExchange, Request]:
+def deletion(version: int, fields: dict[str, Any]) -> tuple[AmendedExchange, Request]:
     data = DELETE_TOPICS.encode_request(version, 1, b"tool", fields | {"timeout_ms": 1000})
     request = Request(20, version, 1, b"tool", Frame(bytearray(data), 0, len(data), True), 14 + len(b"tool"))
-    return AuditedExchange(cast("Any", CONNECTION), request), request
+    return AmendedExchange(cast("Any", CONNECTION), request), request
 
 
 @pytest.mark.parametrize("is_answered", [True, False])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sidecar.cluster.nodes import NodeAddress
-from sidecar.gateway.broker_names import lists_replicas, names_brokers, show_as
+from sidecar.gateway.configs import lists_replicas, names_brokers, show_as
 from sidecar.protocol.messages.admin import DESCRIBE_CONFIGS
 
 NODE = NodeAddress(7, "sidecar.example", 19092)

@@ -104,7 +104,7 @@ async def test_a_commit_of_which_all_is_the_clients_goes_on_as_it_is(guards: Gua
 async def test_an_id_is_looked_up_once_while_it_is_known(guards: GuardedCursors) -> None:
     for _ in range(2):
         await guards.divide("readers", CLIENT, cast(Any, None), committing((ORDERS, (1,))))
-    assert cast(Any, guards)._upstream.asked == [{ORDERS}]
+    assert cast(Any, guards).upstream.asked == [{ORDERS}]
 
 
 async def test_what_is_refused_of_a_topic_stands_beside_what_was_committed_of_it(guards: GuardedCursors) -> None:

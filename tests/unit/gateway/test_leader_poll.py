@@ -149,7 +149,7 @@ class Reader:
     def split(self, positions: dict[int, int], min_bytes: int = 1, refused: int | None = None) -> SplitFetch:
         request, fields = self.request(positions, min_bytes)
         node = cast("Any", self)
-        found = SplitFetch(node, request, fields, Node(node, node, node), self.fetching)
+        found = SplitFetch(node, request, fields, Node(node, node, node, cast(Any, None)), self.fetching)
         by_leader = {part.partition: [Read(part, b"orders")] for part in fields.parts if part.partition != refused}
         for part in fields.parts:
             if part.partition == refused:
@@ -286,7 +286,7 @@ def shared(reader: Reader, most_bytes: int) -> tuple[SharedFetch, Fetched]:
     request, fields = reader.request({1: 5}, most_bytes=most_bytes)
     asked = questions(request, fields)
     node = cast("Any", reader)
-    exchange = SharedFetch(node, request, fields, Node(node, node, node), reader.fetching, reader.tails, asked)
+    exchange = SharedFetch(node, request, fields, Node(node, node, node, reader.tails), reader.fetching, asked)
     exchange.begin(WAIT_MS / 1000)
     return exchange, Fetched(0, 7, element(1, b"records"))
 
@@ -326,6 +326,6 @@ async def test_one_that_nothing_comes_for_is_told_where_its_log_ends(reader: Rea
     request, fields = reader.request({1: _HIGH_WATERMARK})
     asked = questions(request, fields)
     node = cast("Any", reader)
-    SharedFetch(node, request, fields, Node(node, node, node), reader.fetching, reader.tails, asked).begin(0)
+    SharedFetch(node, request, fields, Node(node, node, node, reader.tails), reader.fetching, asked).begin(0)
     await wait_until(lambda: reader.connection.answers, "it is answered")
     assert reader.connection.told == [(1, 0, 0)]

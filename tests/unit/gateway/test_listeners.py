@@ -14,7 +14,7 @@ from metadata.nodes import ListenerAddress
 from sidecar.cluster.nodes import NodeAddress, NodeDirectory, Placement
 from sidecar.cluster.resolver import NameResolver
 from sidecar.cluster.upstream import KafkaUpstream
-from sidecar.gateway.broker_names import show_as
+from sidecar.gateway.configs import show_as
 from sidecar.gateway.handler import Apis, Gateway
 from sidecar.gateway.logins import ClientListener, Logins
 from sidecar.gateway.metadata import ClusterApi

@@ -168,6 +168,6 @@ async def test_a_claim_of_a_client_that_has_gone_keeps_nobody_from_its_producer_
         return control.OwnResponse()
 
     with patch.object(own.ownerships, "own", nobody):
-        await own.handle_own(client, Exchange(connection, head), head)
+        await own.handlers()[OWN](client, Exchange(connection, head), head)
     other = bindings.check_claim(Session("pid:7"), Caller("User:app", "payments"))
     assert (other is not None) is alive
