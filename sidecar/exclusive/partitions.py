@@ -19,7 +19,7 @@ from sidecar.exclusive.newcomers import Refusals
 from sidecar.exclusive.operations import Offer
 from sidecar.exclusive.ownership import Holder
 from sidecar.exclusive.policy_ids import PolicyIds, begin_ids
-from sidecar.exclusive.requests import NothingDoneError, Split
+from sidecar.exclusive.requests import NothingDoneError, Purpose, Request
 from sidecar.exclusive.slots import SlotScope, TakenSlot
 from sidecar.exclusive.takeover import Takeover
 from sidecar.exclusive.topic import GovernedTopic
@@ -181,7 +181,9 @@ class PartitionedTopic:
         """Take the master slot without an owner; holders of the topic's other slots are shut out."""
         began = self.upkeep.now()
         ids = self.ids
-        takeover = Takeover(self._env.services, self.scope, Split(), trusted_ms=self.upkeep.trusted_ms, ids=ids)
+        takeover = Takeover(
+            self._env.services, self.scope, Request(Purpose.SPLIT), trusted_ms=self.upkeep.trusted_ms, ids=ids
+        )
         taken = await takeover.run()
         if ids is not self.ids:
             raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"the policy of {self.name} changed meanwhile")

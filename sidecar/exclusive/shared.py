@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
+from metadata.ownership import AccessMode
 from sidecar.changelog import FAILURES, SlotName, shared_slot
 from sidecar.dedup.topic import TopicIds
 from sidecar.exclusive.answers import MOVED, failure_of
@@ -27,7 +28,7 @@ from sidecar.exclusive.epoch import SlotEpoch
 from sidecar.exclusive.newcomers import Refusals
 from sidecar.exclusive.operations import BUSY, Offer
 from sidecar.exclusive.policy_ids import begin_ids
-from sidecar.exclusive.requests import Memory, WriteBeside
+from sidecar.exclusive.requests import Memory, Purpose, Request
 from sidecar.exclusive.slots import OutdatedMasterError, SlotScope, TakenSlot
 from sidecar.exclusive.takeover import Takeover
 from sidecar.exclusive.upkeep import Renewal, Upkeep, keep_slot_alive, renew_fence
@@ -103,9 +104,11 @@ class SharedSession:
         if master is None:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "the topic is about to be served by another node")
         ids = sessions.ids()
-        request = WriteBeside(
+        request = Request(
+            Purpose.WRITE_BESIDE,
             self.session,
             claimant.name,
+            AccessMode.SHARED,
             client=client,
             caller=claimant.caller,
             client_epoch=client_epoch,
