@@ -170,12 +170,9 @@ class PartitionedTopic:
                 if partition not in layout.leaders:
                     raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{self.name} has no partition {partition}")
                 taken = None  # it was added: nobody may have a slot that is not fenced there
-            if taken is None or not self._is_current(taken):
+            if taken is None or self._env.changelog.view.epoch(taken.stamp.producer_id) != taken.stamp.epoch:
                 taken = await self._adopt()
             return taken.stamp
-
-    def _is_current(self, taken: TakenSlot) -> bool:
-        return self._env.changelog.view.epoch(taken.stamp.producer_id) == taken.stamp.epoch
 
     async def _adopt(self) -> TakenSlot:
         """Take the master slot without an owner; holders of the topic's other slots are shut out."""

@@ -56,17 +56,15 @@ class SharedSession:
     def __init__(self, sessions: SharedSessions, claimant: Claimant, slot: SlotName, client: str) -> None:
         self.name = sessions.topic
         self.writer = SlotWriter(sessions.topic, sessions.env, sessions.upkeep, sessions.refusals, self)
+        self.claimant = claimant
         self.session = claimant.session
-        self.label = claimant.label
         self.client = client
-        self.caller = claimant.caller
         self.scope = SlotScope(sessions.topic, slot)
         self.connections: set[int] = set()
         self.replaces: SharedSession | None = None
         """The session that had the slot before; its position is written down with this one's first takeover."""
         self.is_leaving = False
         """Another session is about to get the slot."""
-        self._claimant = claimant
         self._sessions = sessions
         self._env = sessions.env
         self._memory: Memory | None = None
@@ -96,7 +94,7 @@ class SharedSession:
 
     async def _take(self, client: str, client_epoch: int = 0) -> None:
         # Model: OpenSide.
-        sessions, claimant = self._sessions, self._claimant
+        sessions, claimant = self._sessions, self.claimant
         self.writer.drop_epoch(MOVED)
         if self.replaces is not None:
             self.replaces.writer.drop_epoch(MOVED)
@@ -236,7 +234,7 @@ class SharedSessions:
                 self.env.forwarder.released(len(offer.batch))
                 offer.done(Outcome(ErrorCode.POLICY_VIOLATION, message=message))
                 return
-        elif not claimant.session.is_plain and not may_be(found.caller, claimant.caller):
+        elif not claimant.session.is_plain and not may_be(found.claimant.caller, claimant.caller):
             self.env.forwarder.released(len(offer.batch))  # its record is being written
             offer.done(FOREIGN)
             return
