@@ -1,16 +1,11 @@
 """What rooms that give out ownership need of their node."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from metadata import MetadataStore
+from sidecar.changelog import Changelog
 from sidecar.forwarder.sequences import EPOCH_RECORDS
-
-if TYPE_CHECKING:
-    from metadata import MetadataStore
-    from sidecar.changelog import Changelog
-    from sidecar.protocol.caller import Upstream
+from sidecar.protocol.caller import Upstream
 
 
 @dataclass(frozen=True, slots=True)

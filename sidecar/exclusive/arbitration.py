@@ -25,7 +25,7 @@ from sidecar.changelog import Entry, Opened
 from sidecar.cluster.nodes import NodeDirectory
 from sidecar.exclusive.catalog import PolicyCatalog
 from sidecar.exclusive.interfaces import Movable, Owning, Served
-from sidecar.exclusive.requests import Claim, NothingDoneError, Request
+from sidecar.exclusive.requests import FOR_NOBODY, NothingDoneError, Request
 from sidecar.exclusive.slots import SlotScope, TakenSlot, generation_floor, is_outdated, owner_record
 from sidecar.network.tasks import Tasks
 from sidecar.protocol.errors import ErrorCode, KafkaError
@@ -169,7 +169,7 @@ class Arbitration:
             return None, 0
         # Generations of a topic never fall, also where it was deleted and created again.
         latest = services.changelog.view.ownership(scope.topic, scope.slot)
-        if wanted.is_for_nobody:  # a claim without an owner: the right to serve is enough
+        if wanted.purpose in FOR_NOBODY:  # a claim without an owner: the right to serve is enough
             return None, latest.value.generation if latest is not None else 0
         known, floor = None, generation_floor(services.changelog.view, scope)
         if latest is not None:
@@ -193,7 +193,7 @@ class Arbitration:
             mode=AccessMode.EXCLUSIVE_WITH_FENCING if wanted.deposes else wanted.mode,
             lease_ms=CLAIM_LEASE_MS,
             known=known,
-            asked=wanted.asked if isinstance(wanted, Claim) else None,
+            asked=wanted.asked,
             topic=scope.topic,
             returns_to=ownership.value.generation if ownership is not None and let_go else None,
         )

@@ -8,10 +8,11 @@ import asyncio
 from functools import partial
 from typing import Final
 
+from metadata.ownership import AccessMode
 from sidecar.changelog import Key, Kind, Record
 from sidecar.exclusive.answers import MOVED
 from sidecar.exclusive.ownership import Holder
-from sidecar.exclusive.requests import Fence, Split
+from sidecar.exclusive.requests import NOBODY, Purpose, Request
 from sidecar.exclusive.slots import check_generation, generation_of
 from sidecar.exclusive.topic_takeovers import TopicTakeovers
 from sidecar.protocol.ids import Offset
@@ -104,7 +105,8 @@ class Ending:
 
     async def _fence(self, generations: frozenset[int] | None) -> None:
         await self._expect(generations)
-        await self._topic.run(Fence(generations=generations))
+        mode = AccessMode.EXCLUSIVE_WITH_FENCING
+        await self._topic.run(Request(Purpose.FENCE, NOBODY, mode=mode, deposes=True, generations=generations))
 
     async def _release(self, generations: frozenset[int] | None = None) -> None:
         await self._expect(generations)
@@ -117,7 +119,7 @@ class Ending:
         """The topic has no policy any more: other clients write to it, so its owner loses it."""
         operations = self._topic.writer.operations
         await operations.over()
-        await asyncio.wait([operations.begin(partial(self._topic.run, Split()))])
+        await asyncio.wait([operations.begin(partial(self._topic.run, Request(Purpose.SPLIT)))])
         await self.hand_back()
 
     async def hand_back(self) -> None:

@@ -14,7 +14,7 @@ from sidecar.changelog import FAILURES
 from sidecar.exclusive.interfaces import OwnershipHooks, Owning
 from sidecar.exclusive.ownership import Holder
 from sidecar.exclusive.records import mode_number
-from sidecar.exclusive.requests import NOBODY, Claim, Request
+from sidecar.exclusive.requests import NOBODY, Purpose, Request
 from sidecar.exclusive.slots import SlotScope, TakenSlot, generation_of
 from sidecar.network.tasks import Tasks
 from sidecar.protocol.session import Caller
@@ -42,7 +42,7 @@ class OwnershipEvents:
         self._hooks.takeover(
             topic.name, mode, seconds, holder.session if holder else "", topic.owner.generation, deposed
         )
-        if isinstance(request, Claim) and by is not None:
+        if request.purpose is Purpose.CLAIM and by is not None:
             lost = request.dismisses if deposed is None else (deposed, *request.dismisses)
             if lost:
                 self._hooks.deposed(_named(topic), lost, by, request.client)

@@ -19,7 +19,7 @@ from sidecar.exclusive.newcomers import Refusals
 from sidecar.exclusive.operations import Offer
 from sidecar.exclusive.ownership import Holder
 from sidecar.exclusive.policy_ids import PolicyIds, begin_ids
-from sidecar.exclusive.requests import NothingDoneError, Split
+from sidecar.exclusive.requests import NothingDoneError, Purpose, Request
 from sidecar.exclusive.slots import SlotScope, TakenSlot
 from sidecar.exclusive.takeover import Takeover
 from sidecar.exclusive.topic import GovernedTopic
@@ -170,18 +170,17 @@ class PartitionedTopic:
                 if partition not in layout.leaders:
                     raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{self.name} has no partition {partition}")
                 taken = None  # it was added: nobody may have a slot that is not fenced there
-            if taken is None or not self._is_current(taken):
+            if taken is None or self._env.changelog.view.epoch(taken.stamp.producer_id) != taken.stamp.epoch:
                 taken = await self._adopt()
             return taken.stamp
-
-    def _is_current(self, taken: TakenSlot) -> bool:
-        return self._env.changelog.view.epoch(taken.stamp.producer_id) == taken.stamp.epoch
 
     async def _adopt(self) -> TakenSlot:
         """Take the master slot without an owner; holders of the topic's other slots are shut out."""
         began = self.upkeep.now()
         ids = self.ids
-        takeover = Takeover(self._env.services, self.scope, Split(), trusted_ms=self.upkeep.trusted_ms, ids=ids)
+        takeover = Takeover(
+            self._env.services, self.scope, Request(Purpose.SPLIT), trusted_ms=self.upkeep.trusted_ms, ids=ids
+        )
         taken = await takeover.run()
         if ids is not self.ids:
             raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"the policy of {self.name} changed meanwhile")

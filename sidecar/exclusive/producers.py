@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict
 from collections.abc import Callable, Collection
-from functools import partial
 from typing import Final
 
 from metadata.ownership import AccessMode
@@ -85,12 +84,31 @@ class Producers:
             settle(_GONE)
             return
         missing = self.existing.admits(part.topic, part.partition, settle)
-        if missing is not None:
-            if missing is not PENDING:
-                settle(missing)
-            return
+        if missing is None:
+            self._append_there(client, part, batch, timeout_ms, done, topic_id)
+        elif missing is not PENDING:
+            settle(missing)
 
-        answered = partial(self._answer, client, part, done)
+    def _append_there(
+        self,
+        client: Producing,
+        part: ProducePart,
+        batch: memoryview,
+        timeout_ms: int,
+        done: Callable[[ProduceResult], None],
+        topic_id: bytes,
+    ) -> None:
+        """Append one batch to a partition that there is."""
+
+        def answered(outcome: Outcome) -> None:
+            result = new_tuple(ProduceResult, (part.topic, part.partition, *outcome, ()))
+            if outcome.error in _REFUSALS:
+                self._refuse(client, done, result)
+                return
+            if not outcome.error:
+                client.governed.refusals = 0
+            done(result)
+
         try:
             header = checked_header(batch)
         except KafkaError as error:
@@ -114,20 +132,12 @@ class Producers:
             address, alive = client.address, client.is_alive
             topic.offer(Offer(claimant, address, part.partition, header, batch, timeout_ms, alive, answer))
 
-    def _answer(
-        self, client: Producing, part: ProducePart, done: Callable[[ProduceResult], None], outcome: Outcome
-    ) -> None:
-        """Answer a batch: a refusal at once, or later and later where a client does nothing but strike back.
+    def _refuse(self, client: Producing, done: Callable[[ProduceResult], None], result: ProduceResult) -> None:
+        """Answer a refusal: at once, or later and later where a client does nothing but strike back.
 
         Some try again without a pause, tens of thousands of times. Where the connection carries anything else, what
         comes after the answer must not wait for it.
         """
-        result = new_tuple(ProduceResult, (part.topic, part.partition, *outcome, ()))
-        if outcome.error not in _REFUSALS:
-            if not outcome.error:
-                client.governed.refusals = 0
-            done(result)
-            return
         now = self._topics.now()
         if now != client.governed.refused_at:  # the clock stands still while one request is taken up
             client.governed.refusals += 1

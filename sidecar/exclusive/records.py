@@ -14,7 +14,7 @@ from metadata.ownership import AccessMode
 from sidecar.access.rules import MODE_NUMBERS, MODES
 from sidecar.changelog import Entry, Opened, pack_offsets, pack_positions, unpack_offsets
 from sidecar.dedup.topic import TopicIds
-from sidecar.exclusive.requests import NOBODY, Claim, Request, Share, Split
+from sidecar.exclusive.requests import FOR_NOBODY, NOBODY, Purpose, Request
 from sidecar.exclusive.succession import REMEMBERED_MS, Sequences, pack_refused
 from sidecar.protocol.errors import ErrorCode, KafkaError
 from sidecar.protocol.ids import Stamp
@@ -64,19 +64,18 @@ def ownership(
     released.
     """
     if keeps and known is not None and known.generation == generation:
-        if isinstance(request, Share | Split):
-            return _freed(known, now_ms, deposes=isinstance(request, Share))
-        if request.is_for_nobody or not known.released_ms:
+        if request.purpose in (Purpose.SHARE, Purpose.SPLIT):
+            return _freed(known, now_ms, deposes=request.purpose is Purpose.SHARE)
+        if request.purpose in FOR_NOBODY or not known.released_ms:
             return known
     deposed = {} if known is None else {d.session: d for d in known.deposed if now_ms - d.last_try_ms < REMEMBERED_MS}
     if known is not None and request.deposes and known.session not in ("", request.session):
         deposed[known.session] = _lost(known.session, known.generation, now_ms)
-    if isinstance(request, Claim):
-        for session in request.dismisses:
-            deposed[session] = _lost(session, max(1, generation - 1), now_ms)
-        for session, tried in request.evicts.items():
-            listed = deposed.get(session)
-            deposed[session] = _lost(session, 0 if listed is None else listed.generation, tried)
+    for session in request.dismisses:
+        deposed[session] = _lost(session, max(1, generation - 1), now_ms)
+    for session, tried in request.evicts.items():
+        listed = deposed.get(session)
+        deposed[session] = _lost(session, 0 if listed is None else listed.generation, tried)
     nobody = request.session == NOBODY
     stays = known if keeps else None
     return state.Ownership(

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
+from metadata.ownership import AccessMode
 from sidecar.changelog import FAILURES, SlotName, shared_slot
 from sidecar.dedup.topic import TopicIds
 from sidecar.exclusive.answers import MOVED, failure_of
@@ -27,7 +28,7 @@ from sidecar.exclusive.epoch import SlotEpoch
 from sidecar.exclusive.newcomers import Refusals
 from sidecar.exclusive.operations import BUSY, Offer
 from sidecar.exclusive.policy_ids import begin_ids
-from sidecar.exclusive.requests import Memory, WriteBeside
+from sidecar.exclusive.requests import Memory, Purpose, Request
 from sidecar.exclusive.slots import OutdatedMasterError, SlotScope, TakenSlot
 from sidecar.exclusive.takeover import Takeover
 from sidecar.exclusive.upkeep import Renewal, Upkeep, keep_slot_alive, renew_fence
@@ -55,17 +56,15 @@ class SharedSession:
     def __init__(self, sessions: SharedSessions, claimant: Claimant, slot: SlotName, client: str) -> None:
         self.name = sessions.topic
         self.writer = SlotWriter(sessions.topic, sessions.env, sessions.upkeep, sessions.refusals, self)
+        self.claimant = claimant
         self.session = claimant.session
-        self.label = claimant.label
         self.client = client
-        self.caller = claimant.caller
         self.scope = SlotScope(sessions.topic, slot)
         self.connections: set[int] = set()
         self.replaces: SharedSession | None = None
         """The session that had the slot before; its position is written down with this one's first takeover."""
         self.is_leaving = False
         """Another session is about to get the slot."""
-        self._claimant = claimant
         self._sessions = sessions
         self._env = sessions.env
         self._memory: Memory | None = None
@@ -95,7 +94,7 @@ class SharedSession:
 
     async def _take(self, client: str, client_epoch: int = 0) -> None:
         # Model: OpenSide.
-        sessions, claimant = self._sessions, self._claimant
+        sessions, claimant = self._sessions, self.claimant
         self.writer.drop_epoch(MOVED)
         if self.replaces is not None:
             self.replaces.writer.drop_epoch(MOVED)
@@ -103,9 +102,11 @@ class SharedSession:
         if master is None:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "the topic is about to be served by another node")
         ids = sessions.ids()
-        request = WriteBeside(
+        request = Request(
+            Purpose.WRITE_BESIDE,
             self.session,
             claimant.name,
+            AccessMode.SHARED,
             client=client,
             caller=claimant.caller,
             client_epoch=client_epoch,
@@ -233,7 +234,7 @@ class SharedSessions:
                 self.env.forwarder.released(len(offer.batch))
                 offer.done(Outcome(ErrorCode.POLICY_VIOLATION, message=message))
                 return
-        elif not claimant.session.is_plain and not may_be(found.caller, claimant.caller):
+        elif not claimant.session.is_plain and not may_be(found.claimant.caller, claimant.caller):
             self.env.forwarder.released(len(offer.batch))  # its record is being written
             offer.done(FOREIGN)
             return

@@ -30,7 +30,7 @@ from sidecar.changelog import (
 from sidecar.dedup.names import FORGOTTEN, WriterNames
 from sidecar.exclusive import records, succession
 from sidecar.exclusive.identity import producer_name
-from sidecar.exclusive.requests import Claim, Fence, Request
+from sidecar.exclusive.requests import FOR_NOBODY, Request
 from sidecar.exclusive.succession import Mention
 from sidecar.fencing.slot import WriterSlot
 from sidecar.forwarder.sequences import RefusedSequences
@@ -189,8 +189,7 @@ def generation_of(view: View, scope: SlotScope) -> int:
 
 def check_generation(view: View, scope: SlotScope, generations: frozenset[int] | None) -> None:
     """Raises `GenerationError` unless the generation is one of these; None: any."""
-    current = generation_of(view, scope)
-    if generations is not None and current not in generations:
+    if generations is not None and (current := generation_of(view, scope)) not in generations:
         raise GenerationError(scope.resource, current)
 
 
@@ -271,19 +270,17 @@ class SlotRecords:
         another generation. Nothing is committed where this changes meanwhile.
         """
         request = self._request
-        if isinstance(request, Fence):
-            check_generation(self._view, self._scope, request.generations)
+        check_generation(self._view, self._scope, request.generations)
         if ownership is None:
             return False
-        if request.is_for_nobody:
+        if request.purpose in FOR_NOBODY:
             return True
         if any(deposed.session == request.session for deposed in ownership.value.deposed):
             raise KafkaError(ErrorCode.PRODUCER_FENCED, f"{request.name} was fenced from {self._topic}")
         if is_outdated(self._view, self._scope, ownership):
             return False
-        asked = request.asked if isinstance(request, Claim) else None
         same = ownership.value.session == request.session
-        return same and (asked is None or asked <= ownership.value.generation)
+        return same and (request.asked is None or request.asked <= ownership.value.generation)
 
     def partitions(self, layout: TopicLayout) -> tuple[int, ...]:
         """The partitions concerned, all that were ever written through a slot among them: brokers that lag may know

@@ -49,7 +49,7 @@ from sidecar.dedup.topic import TopicIds
 from sidecar.exclusive import records, succession
 from sidecar.exclusive.arbitration import Arbitration
 from sidecar.exclusive.records import FormerWriters
-from sidecar.exclusive.requests import Request
+from sidecar.exclusive.requests import FOR_NOBODY, Request
 from sidecar.exclusive.slots import Known, SlotRecords, SlotScope, TakenSlot, stamp_of
 from sidecar.exclusive.succession import Sequences
 from sidecar.exclusive.tails import Look, Tail, TailReader, trusted_ends
@@ -291,7 +291,7 @@ class Takeover:
             )
         writer = self._records.writer(owner, topic_id)
         former = start.known.opened.value if start.known.opened is not None else None
-        session, name = (NO_SESSION, "") if request.is_for_nobody else (writer.session, writer.name)
+        session, name = (NO_SESSION, "") if request.purpose in FOR_NOBODY else (writer.session, writer.name)
         entry = records.opening(
             topic_id,
             self._services.node_id,
@@ -344,4 +344,4 @@ class Takeover:
 
     def _is_unowned(self, start: _Start) -> bool:
         """Nobody owns what is taken: a shared slot, or a topic that never had an owner and is adopted."""
-        return self._scope.is_shared or (self._request.is_for_nobody and start.known.ownership is None)
+        return self._scope.is_shared or (self._request.purpose in FOR_NOBODY and start.known.ownership is None)

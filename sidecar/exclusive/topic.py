@@ -221,23 +221,20 @@ class GovernedTopic(TopicTakeovers):
         return is_of_nobody and not offer.is_claim and offer.claimant.caller is not None
 
     def _situation(self, claimant: Claimant, now: float) -> Situation:
-        holder = self.owner.holder
+        holder, session = self.owner.holder, claimant.session
+        is_deposed = session in self.newcomers.struck or self.owner.is_deposed(session)
         return Situation(
             mode=self._env.mode_of(self.name),
             generation=self.owner.generation,
             holder=holder,
-            deposed=(claimant.session,) if self._is_deposed(claimant.session) else (),
+            deposed=(session,) if is_deposed else (),
             tainted=self.newcomers.tainted,
             waiting=self.newcomers.queue(now),
             ghosts=self.newcomers.ghosts,
-            shared={found.session: found.label for found in self.shared.connected()} if holder is None else {},
+            shared={found.session: found.claimant.label for found in self.shared.connected()} if holder is None else {},
             shared_awaited=self.shared.awaited_until > now,
             queue_limit=self._env.queue_limit,
         )
-
-    def _is_deposed(self, session: Session) -> bool:
-        """Whether a session lost the topic for ever, also as part of, or with, another scope's."""
-        return session in self.newcomers.struck or self.owner.is_deposed(session)
 
     def outlook(self, claimant: Claimant) -> claims.Verdict:
         """What a claim would be answered now. Changes nothing."""

@@ -26,7 +26,7 @@ from sidecar.exclusive.owner import TopicOwner
 from sidecar.exclusive.ownership import Awaited, Holder, Owned, is_held
 from sidecar.exclusive.policy_ids import PolicyIds, begin_ids
 from sidecar.exclusive.records import mode_of, was_deposed
-from sidecar.exclusive.requests import Adopt, Claim, Depose, Memory, NothingDoneError, Request, Resume, Share
+from sidecar.exclusive.requests import FOR_NOBODY, Memory, NothingDoneError, Purpose, Request
 from sidecar.exclusive.shared import SharedSessions
 from sidecar.exclusive.slots import GenerationError, OutdatedMasterError, SlotScope, TakenSlot
 from sidecar.exclusive.takeover import Takeover
@@ -111,8 +111,9 @@ class TopicTakeovers(ABC):
         evicted = [found for found, _ in newcomers.waiting(now)] if verdict.evicts_queue else []
         others = [found for found in self.shared.connected() if found.session != claimant.session]
         mode = claimant.mode or self._env.mode_of(self.name)
-        kind = Depose if verdict.deposes else Claim
-        request = kind(
+        request = Request(
+            Purpose.CLAIM,
+            deposes=verdict.deposes,
             session=claimant.session,
             name=claimant.name,
             mode=AccessMode.EXCLUSIVE if mode is AccessMode.SHARED else mode,
@@ -145,7 +146,8 @@ class TopicTakeovers(ABC):
         if holder is None or ownership is None:
             return
         await self.run(
-            Resume(
+            Request(
+                Purpose.RESUME,
                 holder.session,
                 holder.name,
                 holder.mode,
@@ -165,14 +167,14 @@ class TopicTakeovers(ABC):
     async def share(self) -> None:
         """Take the master slot without an owner, so that sessions may write beside each other."""
         # Model: Share.
-        await self.run(Share())
+        await self.run(Request(Purpose.SHARE, mode=AccessMode.SHARED))
 
     async def adopt(self) -> None:
         """Serve a topic that was served before, and that nobody owns now."""
         # Model: Adopt.
         served_before = self._env.changelog.view.serving(self.name) is not None
         if served_before and self.owner.current is None:
-            await self.run(Adopt())
+            await self.run(Request(Purpose.ADOPT))
 
     # One takeover ---------------------------------------------------------------------------------------------------
 
@@ -184,7 +186,7 @@ class TopicTakeovers(ABC):
         master = await self._serve()
         if not served and await self._find_others() and joins is not None and not request.deposes:
             raise QueueFoundError
-        if not upkeep.known and (isinstance(request, Share) or (self.scope.is_master and self.shared.known())):
+        if not upkeep.known and (request.purpose is Purpose.SHARE or (self.scope.is_master and self.shared.known())):
             await self._read_terms()
         started, began, ids = self._env.now(), upkeep.now(), self.ids
         takeover = Takeover(self._env.services, self.scope, request, master, upkeep.trusted_ms, ids)
@@ -202,10 +204,10 @@ class TopicTakeovers(ABC):
         if self.whole is not None:
             self.whole.taken(self.scope.slot)
         else:
-            self.shared.begin(taken, shares=isinstance(request, Share))
-        if not request.is_for_nobody:
+            self.shared.begin(taken, shares=request.purpose is Purpose.SHARE)
+        if request.purpose not in FOR_NOBODY:
             self._settle(taken, request, joins, started)
-        elif isinstance(request, Share):
+        elif request.purpose is Purpose.SHARE:
             self._shared(taken)
         if self.whole is None:
             upkeep.kept(began)
@@ -291,7 +293,7 @@ class TopicTakeovers(ABC):
             if self.owner.current is not None:
                 message = f"the owner of {self.name} may still come back; try again"
                 raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, message)
-            await self.writer.operations.perform(lambda: self.run(Adopt()))
+            await self.writer.operations.perform(lambda: self.run(Request(Purpose.ADOPT)))
         await ids.known(timeout)
         return ids
 

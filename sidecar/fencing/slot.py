@@ -243,7 +243,9 @@ class WriterSlot:
                 else:
                     if code == ErrorCode.INVALID_TXN_STATE:
                         added, accepted = False, 0  # nothing is open: the coordinator forgot what was added
-                    reason = self._not_ended(code, writer)
+                    if code in FENCED:
+                        raise self._lose(code, writer, "EndTxn")
+                    reason = self._retriable(code, "EndTxn")
             await retry.pause(reason)
 
     async def _ask(self, end: EndTxn, add: AddPartitionsToTxn | None) -> tuple[Mapping[TopicPartition, int], int]:
@@ -262,11 +264,6 @@ class WriterSlot:
             if code not in (ErrorCode.NONE, ErrorCode.OPERATION_NOT_ATTEMPTED):
                 return self._retriable(code, f"AddPartitionsToTxn of {partition}")
         return "AddPartitionsToTxn was not attempted" if codes else None
-
-    def _not_ended(self, code: int, writer: Stamp) -> str:
-        if code in FENCED:
-            raise self._lose(code, writer, "EndTxn")
-        return self._retriable(code, "EndTxn")
 
     def _unanswered(self, error: UpstreamError | KafkaError) -> str:
         """A call that had no answer, or no coordinator: look for the coordinator again."""

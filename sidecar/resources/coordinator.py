@@ -16,10 +16,10 @@ from functools import partial
 from typing import Final
 
 from sidecar.access.prospects import Prospect
-from sidecar.access.sessions import is_plain
 from sidecar.changelog import ChangelogError, Key
 from sidecar.protocol.errors import ErrorCode, KafkaError
 from sidecar.protocol.ids import Offset
+from sidecar.protocol.session import Session
 from sidecar.resources.claim_table import Change
 from sidecar.resources.commits import Commits, Work, may_be_too_large, too_large
 from sidecar.resources.lease import CoordinatorLease
@@ -220,7 +220,7 @@ class Coordinator:
             self.state.events.claims_answered(outcome, len(verdict.ownerships))
 
     def _may_hold(self, asker: Asker, session: str) -> bool:
-        return asker.is_alive() if is_plain(session) else self.state.sessions.is_present(session)
+        return asker.is_alive() if Session(session).is_plain else self.state.sessions.is_present(session)
 
     def _granted(self, asker: Asker, change: Change) -> None:
         """A grant is written down: it is in force, and those that lost by it are cut off."""

@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from typing import Final
 
 from sidecar.access.services import NodeServices
-from sidecar.access.sessions import is_plain
 from sidecar.changelog import MASTER_SLOT, Entry, Key, Kind, Record, StampedJournal, retired_ids
 from sidecar.fencing.expiry import DEFAULT_KEEP_ALIVE, read_keep_alives
 from sidecar.fencing.slot import WriterSlot, transactional_id
 from sidecar.fencing.topic import fence_slot, retire_formers
 from sidecar.protocol.errors import ErrorCode, KafkaError
 from sidecar.protocol.ids import Offset, ProducerId, Stamp
+from sidecar.protocol.session import Session
 from sidecar.v1 import state_pb2 as state
 
 CLAIMS: Final = "__claims"
@@ -68,7 +68,7 @@ async def open_epoch(services: NodeServices) -> CoordinatorEpoch:
     if found is not None and found.value.producer_id not in (stamp.producer_id, *formers.values()):
         raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, "another node took the claims over at the same moment")
     claims = {entry.key: entry.value for entry in view.claims()}
-    void = [gone for gone, claim in claims.items() if is_plain(claim.session)]
+    void = [gone for gone, claim in claims.items() if Session(claim.session).is_plain]
     serving = state.Serving(
         node=services.node_id,
         producer_id=stamp.producer_id,

@@ -13,11 +13,11 @@ from typing import Final
 from metadata import MetadataUnavailable
 from metadata.lease import Lease, Sent
 from metadata.nodes import ServeStatus
-from sidecar.access.sessions import is_plain
 from sidecar.changelog import FAILURES, MASTER_SLOT, Entry, Key, Kind
 from sidecar.changelog import Change as LogChange
 from sidecar.protocol.caller import FencedError
 from sidecar.protocol.errors import ErrorCode, KafkaError
+from sidecar.protocol.session import Session
 from sidecar.resources.commits import Commits
 from sidecar.resources.epoch import CLAIMS, CoordinatorEpoch, keep_alive, keep_alive_interval, open_epoch
 from sidecar.resources.state import ClaimsState
@@ -174,7 +174,7 @@ class CoordinatorLease:
         tokens = dict.fromkeys(claim.token for claim in table.owners.values()) | table.waiting.by_token
         self._state.notify({token: table.keys_of_token(token) for token in tokens})
         for session in table.sessions():
-            if is_plain(session):
+            if Session(session).is_plain:
                 for asker in self._state.sessions.askers(session):
                     asker.sever()
 

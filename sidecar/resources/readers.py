@@ -18,8 +18,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-from sidecar.access.sessions import is_plain
 from sidecar.changelog import Change, Entry, Kind, Tailer
+from sidecar.protocol.session import Session
 from sidecar.v1 import state_pb2 as state
 
 
@@ -178,7 +178,7 @@ class ReaderClaims:
             return
         old, new = Holder.of_record(before), Holder.of_record(after)
         if before.resource.name:  # nobody reads or commits a free string: no connection matters
-            if is_plain(before.session):
+            if Session(before.session).is_plain:
                 return  # its node coordinates claims: it reports what was lost, then severs
             old, new = Holder(old.session, ""), Holder(new.session, "")
         self.handed_over(HandOver(old, new))

@@ -7,8 +7,8 @@ any it has a grace: for the next connection, or, of a session that another node 
 from collections.abc import Collection, Iterable
 from typing import Final
 
-from sidecar.access.sessions import is_plain
 from sidecar.protocol.errors import ErrorCode, KafkaError
+from sidecar.protocol.session import Session
 from sidecar.resources.requests import Asker
 
 SESSIONS_LIMIT: Final = 1_000
@@ -61,7 +61,7 @@ class Sessions:
             if carried:
                 continue
             del self._connections[session]
-            if is_plain(session) or self.disconnect_grace <= 0:
+            if Session(session).is_plain or self.disconnect_grace <= 0:
                 ended.append(session)
             else:
                 self._until[session] = now + self.disconnect_grace

@@ -6,7 +6,7 @@ calls its listeners.
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import InitVar, dataclass, field
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeAlias
 
 from sidecar.access.services import NodeServices
 from sidecar.changelog import Key, claimed
@@ -23,6 +23,7 @@ from sidecar.v1 import state_pb2 as state
 CLAIMS_LIMIT: Final = 100_000
 PLACES_LIMIT: Final = 100_000
 _NAME: Final = CLAIMS.encode()
+Listener: TypeAlias = Callable[[bytes, Collection[Key]], None]
 
 
 class ClaimEvents(Protocol):
@@ -58,9 +59,7 @@ class ClaimsState:
     queue_limit: InitVar[int]
     claims_limit: InitVar[int] = CLAIMS_LIMIT
     places_limit: InitVar[int] = PLACES_LIMIT
-    listeners: list[Callable[[bytes, Collection[Key]], None]] = field(
-        init=False, default_factory=list[Callable[[bytes, Collection[Key]], None]]
-    )
+    listeners: list[Listener] = field(init=False, default_factory=list[Listener])
     lost: LostTokens = field(init=False, default_factory=LostTokens)
     over: dict[str, bool] = field(init=False, default_factory=dict[str, bool])
     serving: bool = False

@@ -292,4 +292,11 @@ class PaperNode:
 def claim_of(
     session: str, client_epoch: int = 0, refused: dict[int, RefusedSequences] | None = None
 ) -> requests.Request:
-    return requests.Claim(Session(session), "", AccessMode.EXCLUSIVE, client_epoch=client_epoch, refused=refused or {})
+    return requests.Request(
+        requests.Purpose.CLAIM,
+        Session(session),
+        "",
+        AccessMode.EXCLUSIVE,
+        client_epoch=client_epoch,
+        refused=refused or {},
+    )

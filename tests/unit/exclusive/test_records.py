@@ -9,7 +9,7 @@ from metadata.ownership import AccessMode
 from sidecar.changelog import unpack_offsets
 from sidecar.exclusive import records
 from sidecar.exclusive.records import DEPOSED_KEPT, STRANGERS_KEPT
-from sidecar.exclusive.requests import Claim, Depose, Fence, Request
+from sidecar.exclusive.requests import NOBODY, Purpose, Request
 from sidecar.exclusive.succession import REMEMBERED_MS
 from sidecar.protocol.session import Session
 from sidecar.v1 import control_pb2 as control
@@ -21,7 +21,7 @@ A, B, PLAIN = Session("pid:1"), Session("pid:2"), Session("conn:1")
 
 
 def wanted(session: Session = A, *, deposes: bool = False, **facts: Any) -> Request:
-    return (Depose if deposes else Claim)(session, f"name of {session}", **facts)
+    return Request(Purpose.CLAIM, session, f"name of {session}", deposes=deposes, **facts)
 
 
 # Who owns it --------------------------------------------------------------------------------------------------------
@@ -61,7 +61,7 @@ def test_a_fencer_leaves_the_holder_and_the_queue_deposed() -> None:
 
 
 def test_nobody_owns_the_topic_behind_an_administrators_fence() -> None:
-    found = ownership(Fence(), owned())
+    found = ownership(Request(Purpose.FENCE, NOBODY, mode=AccessMode.EXCLUSIVE_WITH_FENCING, deposes=True), owned())
     assert (found.session, found.name, bool(found.released_ms)) == ("", "", True)
     assert [d.session for d in found.deposed] == [A]
 

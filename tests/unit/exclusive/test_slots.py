@@ -7,7 +7,7 @@ from uuid import UUID
 import pytest
 
 from sidecar.changelog import MASTER_SLOT, Clock, Key, Kind, Position, Record, View, pack_positions, shared_slot
-from sidecar.exclusive.requests import Claim, Memory, WriteBeside
+from sidecar.exclusive.requests import Memory, Purpose, Request
 from sidecar.exclusive.slots import OutdatedMasterError, SlotRecords, SlotScope
 from sidecar.protocol.errors import KafkaError
 from sidecar.protocol.ids import ClientSequence as Client
@@ -35,7 +35,7 @@ def opens(view: View, offset: int, writer: Stamp, session: str = Session("pid:7"
 
 
 def remembered(view: View, topic_id: UUID = TOPIC_ID) -> dict[int, Position]:
-    request = WriteBeside(Session("pid:7"), "a", memory=Memory(TOPIC_ID, MINE, MEMORY))
+    request = Request(Purpose.WRITE_BESIDE, Session("pid:7"), "a", memory=Memory(TOPIC_ID, MINE, MEMORY))
     records = SlotRecords(view, Clock(), SlotScope("orders", SLOT), request, MINE)
     opened = next((entry for entry in view.opened("orders").values() if entry.value.topic_id == topic_id.bytes), None)
     return dict(records.memory(topic_id, opened))
@@ -43,7 +43,9 @@ def remembered(view: View, topic_id: UUID = TOPIC_ID) -> dict[int, Position]:
 
 def test_a_slot_is_not_written_down_under_another_nodes_master_record(view: View) -> None:
     """A node that froze in the midst may have read that record by the time it goes on."""
-    records = SlotRecords(view, Clock(), SlotScope("orders", SLOT), WriteBeside(Session("pid:7"), "a"), MINE)
+    records = SlotRecords(
+        view, Clock(), SlotScope("orders", SLOT), Request(Purpose.WRITE_BESIDE, Session("pid:7"), "a"), MINE
+    )
     for offset, writer in ((3, MINE), (4, LATER)):
         value = state.Serving(producer_id=writer.producer_id, producer_epoch=writer.epoch)
         view.note_writer(writer)
@@ -59,15 +61,19 @@ def test_no_slot_is_opened_beside_a_master_slot_of_a_topic_that_was_deleted(view
     """Nothing of an older epoch of the master slot is fenced in the topic that was created anew."""
     value = state.Serving(topic_id=TOPIC_ID.bytes, producer_id=MINE.producer_id, producer_epoch=MINE.epoch)
     view.apply(Offset(3), 1, MINE, Record(Key(Kind.SERVING, "orders", MASTER_SLOT), value).encode())
-    records = SlotRecords(view, Clock(), SlotScope("orders", SLOT), WriteBeside(Session("pid:7"), "a"), MINE)
+    records = SlotRecords(
+        view, Clock(), SlotScope("orders", SLOT), Request(Purpose.WRITE_BESIDE, Session("pid:7"), "a"), MINE
+    )
     records.check_topic(TOPIC_ID)
     with pytest.raises(OutdatedMasterError):
         records.check_topic(ANEW)
-    SlotRecords(view, Clock(), SlotScope("orders"), WriteBeside(Session("pid:7"), "a"), None).check_topic(ANEW)
+    SlotRecords(
+        view, Clock(), SlotScope("orders"), Request(Purpose.WRITE_BESIDE, Session("pid:7"), "a"), None
+    ).check_topic(ANEW)
 
 
 def writer_of(view: View, caller: Caller | None) -> tuple[str, Caller | None]:
-    request = Claim(Session("pid:7"), "the boss", caller=caller)
+    request = Request(Purpose.CLAIM, Session("pid:7"), "the boss", caller=caller)
     owner = state.Ownership(session="pid:7", name="the boss")
     found = SlotRecords(view, Clock(), SlotScope("orders"), request, None).writer(owner, TOPIC_ID)
     assert found.session == Session("pid:7")

@@ -9,7 +9,7 @@ import pytest
 
 from sidecar.changelog import Position, pack_positions, unpack_positions
 from sidecar.exclusive import records, succession
-from sidecar.exclusive.requests import Claim, Depose, Request
+from sidecar.exclusive.requests import Purpose, Request
 from sidecar.exclusive.succession import REMEMBERED_MS
 from sidecar.forwarder.sequences import MODULUS, RefusedSequences, SequenceSpace, Verdict
 from sidecar.protocol.ids import ClientSequence as Client
@@ -24,7 +24,7 @@ A, B, PLAIN = Session("pid:1"), Session("pid:2"), Session("conn:1")
 
 
 def wanted(session: Session = A, *, deposes: bool = False, **facts: Any) -> Request:
-    return (Depose if deposes else Claim)(session, f"name of {session}", **facts)
+    return Request(Purpose.CLAIM, session, f"name of {session}", deposes=deposes, **facts)
 
 
 def position(client_epoch: int, sequence: int) -> Position:
