@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
-from sidecar.changelog.topics import NamedConfigs, TopicNames, check
+from sidecar.changelog.topics import TopicNames, check
 from sidecar.cli.checks.finding import Finding, fail, ok, warn
 from sidecar.cli.checks.readers import hosts_of, judged, members_of
 from sidecar.cli.output import counted
@@ -193,8 +193,7 @@ async def _internal_topics(upstream: KafkaUpstream, cluster: str) -> list[Findin
             remedy = "the node has to be allowed to read and describe it"
             found.append(fail(topic.name, error_name(code), remedy, _NO_START))
             continue
-        configs = NamedConfigs(topic.name, roles[topic.name], answer.values)
-        for each in check(configs, topic, len(described.brokers)):
+        for each in check(roles[topic.name], answer.values, topic, len(described.brokers)):
             remedy = "kafka-configs --alter on this topic, then start the nodes again"
             found.append(
                 fail(topic.name, each.what, remedy, _NO_START) if each.fatal else warn(topic.name, each.what, remedy)
