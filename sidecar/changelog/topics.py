@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Final
 from uuid import UUID
 from zlib import crc32
 
@@ -79,14 +79,6 @@ class Finding:
         return f"{self.topic}: {self.what}"
 
 
-class NamedConfigs(NamedTuple):
-    """A topic's configuration as a broker answered it."""
-
-    topic: str
-    role: str
-    values: Mapping[str, str | None]
-
-
 _EXACT: Final = ("cleanup.policy", "message.timestamp.type", "unclean.leader.election.enable", "compression.type")
 _LEAST: Final = ("min.insync.replicas", "delete.retention.ms", "max.message.bytes")
 _LEAST_OF_EVENTS: Final = ("min.insync.replicas", "retention.ms")
@@ -94,23 +86,23 @@ _LEAST_OF_EVENTS: Final = ("min.insync.replicas", "retention.ms")
 _COSTS_COMFORT: Final = frozenset({"max.message.bytes", "retention.ms"})
 
 
-def check(configs: NamedConfigs, topic: TopicDescription, brokers: int) -> list[Finding]:
-    """Compare a topic with what its role needs, in a cluster of so many live brokers."""
+def check(role: str, values: Mapping[str, str | None], topic: TopicDescription, brokers: int) -> list[Finding]:
+    """Compare a topic and its configuration with what its role needs, in a cluster of so many live brokers."""
     replicas = min(len(part.replicas) for part in topic.partitions)
-    wanted, found = wanted_configs(configs.role, replicas), list[Finding]()
+    wanted, found = wanted_configs(role, replicas), list[Finding]()
     for name in _EXACT:
-        if (value := configs.values.get(name)) != wanted[name]:
-            found.append(Finding(configs.topic, f"{name} is {value}, must be {wanted[name]}", fatal=True))
-    for name in _LEAST_OF_EVENTS if configs.role == "events" else _LEAST:
-        value = configs.values.get(name)
+        if (value := values.get(name)) != wanted[name]:
+            found.append(Finding(topic.name, f"{name} is {value}, must be {wanted[name]}", fatal=True))
+    for name in _LEAST_OF_EVENTS if role == "events" else _LEAST:
+        value = values.get(name)
         if value is None or 0 <= int(value) < int(wanted[name]):
             what = f"{name} is {value}, must be {wanted[name]} at least"
-            found.append(Finding(configs.topic, what, fatal=name not in _COSTS_COMFORT))
-    if configs.role != "snapshots" and len(topic.partitions) != 1:
-        found.append(Finding(configs.topic, f"{len(topic.partitions)} partitions, must be 1", fatal=True))
+            found.append(Finding(topic.name, what, fatal=name not in _COSTS_COMFORT))
+    if role != "snapshots" and len(topic.partitions) != 1:
+        found.append(Finding(topic.name, f"{len(topic.partitions)} partitions, must be 1", fatal=True))
     if replicas < min(3, brokers):
         what = f"{replicas} of {brokers} brokers hold it; {min(3, brokers)} should (kafka-reassign-partitions)"
-        found.append(Finding(configs.topic, what, fatal=False))
+        found.append(Finding(topic.name, what, fatal=False))
     return found
 
 
@@ -258,8 +250,7 @@ async def _checked(upstream: Upstream, described: ClusterDescription, names: Top
         if answer is None or answer.error:
             code = error_name(answer.error) if answer else "no answer"
             raise UpstreamError(f"configuration of {topic.name}: {code}")
-        configs = NamedConfigs(topic.name, _role(topic.name, names), answer.values)
-        findings += check(configs, topic, len(described.brokers))
+        findings += check(_role(topic.name, names), answer.values, topic, len(described.brokers))
     fatal = [str(finding) for finding in findings if finding.fatal]
     if fatal:
         raise MisconfiguredError("; ".join(fatal))

@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from ipaddress import ip_address
 from typing import Final, NamedTuple
 
-from sidecar.changelog.topics import NamedConfigs, TopicNames, check
+from sidecar.changelog.topics import TopicNames, check
 from sidecar.cli.checks.finding import Finding, fail, ok, warn
 from sidecar.cli.output import counted
 from sidecar.cluster.upstream import KafkaUpstream
@@ -302,8 +302,7 @@ async def _internal_topics(upstream: KafkaUpstream, cluster: str) -> list[Findin
             remedy = "the node has to be allowed to read and describe it"
             found.append(fail(topic.name, error_name(code), remedy, _NO_START))
             continue
-        configs = NamedConfigs(topic.name, roles[topic.name], answer.values)
-        for each in check(configs, topic, len(described.brokers)):
+        for each in check(roles[topic.name], answer.values, topic, len(described.brokers)):
             remedy = "kafka-configs --alter on this topic, then start the nodes again"
             found.append(
                 fail(topic.name, each.what, remedy, _NO_START) if each.fatal else warn(topic.name, each.what, remedy)

@@ -105,7 +105,11 @@ MUTANTS: Final = (
                 "        known, sent = self.bounds(name)\n        if sequence_id",
                 "        return Judgement.NEW\n        known, sent = self.bounds(name)\n        if sequence_id",
             ),
-            Edit(MARKS, "        known, sent = self.persisted(name), self._sent.of(name)\n", "        return -1, -1\n"),
+            Edit(
+                MARKS,
+                "        known, sent = self.persisted(name), self._sent.by_name.get(name)\n",
+                "        return -1, -1\n",
+            ),
         ),
         Schedule([produce(topic="counted", ids=True), *restarts(0.5, 0.9, 1.3)]),
     ),

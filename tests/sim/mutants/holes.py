@@ -338,8 +338,8 @@ MUTANTS: Final = (
         (
             Edit(
                 "sidecar/dedup/batches.py",
-                "        if not (at_once and TURN.running):\n",
-                "        if True:\n",
+                "        counts = at_once and TURN.running\n",
+                "        counts = False\n",
             ),
         ),
         Schedule(

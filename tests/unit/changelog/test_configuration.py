@@ -6,7 +6,7 @@ from uuid import uuid4
 
 import pytest
 
-from sidecar.changelog.topics import Finding, NamedConfigs, TopicNames, check, replicas_of, wanted_configs
+from sidecar.changelog.topics import Finding, TopicNames, check, replicas_of, wanted_configs
 from sidecar.protocol.calls.admin import PartitionDescription, TopicDescription
 
 ROLES = ["ownership", "snapshots", "events"]
@@ -21,7 +21,7 @@ def described(replicas: int, partitions: int = 1) -> TopicDescription:
 def findings(role: str, replicas: int, brokers: int, partitions: int = 1, **changed: str) -> list[Finding]:
     values: dict[str, str | None] = {**wanted_configs(role, replicas)}
     values |= {name.replace("_", "."): value for name, value in changed.items()}
-    return check(NamedConfigs("t", role, values), described(replicas, partitions), brokers)
+    return check(role, values, described(replicas, partitions), brokers)
 
 
 @pytest.mark.parametrize("role", ROLES)
