@@ -1,23 +1,15 @@
-"""What a request names: topics, numbers, flags, a JSON body. Each fault raises a ShapeError.
-
-A parameter of `/v1` that nobody knows is one too, and one that is said twice: a misspelt condition must not be
-answered as if there were none.
-"""
+"""What a request names: topics, numbers, flags, a JSON body. Each fault raises a ShapeError."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
-from typing import Final, TypeVar
+from typing import Final
 
 from aiohttp import web
-from aiohttp.typedefs import Handler
 
 from sidecar.admin.faults import LAST_PARTITION, ShapeError, is_internal, is_prefix, is_topic
 from sidecar.node.port import IfMatch
-
-HandlerT = TypeVar("HandlerT")
 
 _ONE: Final = r'(?:W/)?"[\x21\x23-\x7e\x80-\xff]*"'
 _TAG: Final = re.compile(_ONE)
@@ -29,35 +21,6 @@ _HIGHEST: Final = 2**63 - 1
 _DIGITS: Final = len(str(_HIGHEST))
 PAGE_SIZE: Final = 1_000
 """What one page of a list holds at most, and, unless something else is said, if nobody asks for fewer."""
-
-
-def takes(*parameters: str) -> Callable[[HandlerT], HandlerT]:
-    """Mark a handler of `/v1` with the query parameters that it knows; others know none."""
-
-    def mark(handler: HandlerT) -> HandlerT:
-        handler.parameters = parameters  # pyright: ignore[reportAttributeAccessIssue]
-        return handler
-
-    return mark
-
-
-def parameters_of(handler: object) -> tuple[str, ...]:
-    """The query parameters that a handler knows."""
-    return getattr(handler, "parameters", ())
-
-
-@web.middleware
-async def known_parameters_alone(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Refuses what `takes` does not name."""
-    if request.query and request.path.startswith("/v1/") and request.match_info.http_exception is None:
-        known = parameters_of(request.match_info.handler)
-        for name in request.query:
-            if name not in known:
-                possible = f"possible: {', '.join(known)}" if known else "there are none here"
-                raise ShapeError(f"there is no parameter {name[:100]!r}; {possible}")
-            if len(request.query.getall(name)) > 1:
-                raise ShapeError(f"{name} is given more than once")
-    return await handler(request)
 
 
 def governable(request: web.Request) -> str:

@@ -13,10 +13,9 @@ import resource
 import ssl
 from asyncio import BaseTransport
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 import structlog
 from aiohttp import web
@@ -164,8 +163,7 @@ class _Connection(web.RequestHandler):
         super().connection_lost(exc)
 
 
-@dataclass(frozen=True, slots=True)
-class AdminTls:
+class AdminTls(NamedTuple):
     """Contexts for a connection that begins: of clients here, and of this node to another one."""
 
     of_clients: Callable[[], ssl.SSLContext]

@@ -4,6 +4,7 @@ made by, with an example of each. Tests hold it against the routes and the answe
 
 from __future__ import annotations
 
+import json
 from typing import Any, Final
 
 from sidecar.admin import shadow_shapes, shapes
@@ -210,73 +211,59 @@ _PARAMETERS: Final[dict[str, Any]] = {
 
 def add_examples(paths: Schema, shapes: Schema) -> Schema:
     """The paths of the document with examples. `shapes`: its schemas by name."""
-    return _Examples(shapes).of_paths(paths)
+    found = json.loads(json.dumps(paths))  # with no part in it twice
+    for item in found.values():
+        for name, operation in item.items():
+            if name == "parameters":
+                _show_parameters(operation)
+                continue
+            _show_parameters(operation.get("parameters", []))
+            for status, answer in operation["responses"].items():
+                _show_media(answer, shapes, operation["operationId"], status)
+            _show_media(operation.get("requestBody", {}), shapes)
+    return found
 
 
-class _Examples:
-    def __init__(self, shapes: Schema) -> None:
-        self._shapes = shapes
+def _show_parameters(parameters: list[Schema]) -> None:
+    for each in parameters:
+        if each["name"] in _PARAMETERS:
+            each["example"] = _PARAMETERS[each["name"]]
 
-    def of_paths(self, paths: Schema) -> Schema:
-        return {path: {name: self._item(name, found) for name, found in item.items()} for path, item in paths.items()}
 
-    def _item(self, name: str, found: Any) -> Any:
-        return _parameters(found) if name == "parameters" else self._operation(found)
-
-    def _operation(self, operation: Schema) -> Schema:
-        name, answers = operation["operationId"], operation["responses"]
-        found = {**operation, "responses": {key: self._media(each, name, key) for key, each in answers.items()}}
-        if "parameters" in operation:
-            found["parameters"] = _parameters(operation["parameters"])
-        if "requestBody" in operation:
-            found["requestBody"] = self._media(operation["requestBody"], "", "")
-        return found
-
-    def _media(self, holder: Schema, operation: str, status: str) -> Schema:
-        """An answer, or a body, by its content types."""
-        if "content" not in holder:
-            return holder
-        content = {
-            kind: {**media, "example": self._example(kind, media["schema"], operation, status)}
-            for kind, media in holder["content"].items()
-        }
-        return {**holder, "content": content}
-
-    def _example(self, kind: str, schema: Schema, operation: str, status: str) -> Any:
-        name = schema.get("$ref", "").rpartition("/")[2]
+def _show_media(holder: Schema, shapes: Schema, operation: str = "", status: str = "") -> None:
+    """Of an answer, or a body, by its content types."""
+    for kind, media in holder.get("content", {}).items():
+        name = media["schema"].get("$ref", "").rpartition("/")[2]
         if name == "Error":
-            return {"error_code": 503 if status == "default" else int(status), "message": _ERRORS[status]}
-        if not name:
-            return _TEXTS.get(kind, {"openapi": "3.1.0"})
-        found = self._value(schema, name, name)
-        return {**found, **_ANSWERS[operation]} if operation in _ANSWERS else found
-
-    def _value(self, schema: Schema, label: str, shape: str) -> Any:
-        """Of a field, or of a whole shape; `shape`: the one that it stands in."""
-        for key in (f"{shape}.{label}", label):
-            if key in _VALUES:
-                return _VALUES[key]
-        if "$ref" in schema:
-            name = schema["$ref"].rpartition("/")[2]
-            return self._value(self._shapes[name], name, name)
-        if "const" in schema:
-            return schema["const"]
-        if "enum" in schema:
-            return schema["enum"][0]
-        if "oneOf" in schema:
-            return self._value(schema["oneOf"][0], "", shape)
-        if "properties" in schema:
-            shown = schema["properties"] if shape in _WHOLE else schema["required"]
-            return {each: self._value(schema["properties"][each], each, shape) for each in shown}
-        kind = schema["type"][0] if isinstance(schema["type"], list) else schema["type"]
-        if kind == "array":
-            return [self._value(schema["items"], "", shape)]
-        if kind == "object":
-            return {"0": self._value(schema["additionalProperties"], "", shape)}
-        return {"integer": 1, "boolean": True, "string": _VALUES["since"]}[kind]
+            code = 503 if status == "default" else int(status)
+            media["example"] = {"error_code": code, "message": _ERRORS[status]}
+        elif not name:
+            media["example"] = _TEXTS.get(kind, {"openapi": "3.1.0"})
+        else:
+            found = _value(media["schema"], name, name, shapes)
+            media["example"] = {**found, **_ANSWERS[operation]} if operation in _ANSWERS else found
 
 
-def _parameters(parameters: list[Schema]) -> list[Schema]:
-    return [
-        {**each, "example": _PARAMETERS[each["name"]]} if each["name"] in _PARAMETERS else each for each in parameters
-    ]
+def _value(schema: Schema, label: str, shape: str, shapes: Schema) -> Any:
+    """Of a field, or of a whole shape; `shape`: the one that it stands in."""
+    for key in (f"{shape}.{label}", label):
+        if key in _VALUES:
+            return _VALUES[key]
+    if "$ref" in schema:
+        name = schema["$ref"].rpartition("/")[2]
+        return _value(shapes[name], name, name, shapes)
+    if "const" in schema:
+        return schema["const"]
+    if "enum" in schema:
+        return schema["enum"][0]
+    if "oneOf" in schema:
+        return _value(schema["oneOf"][0], "", shape, shapes)
+    if "properties" in schema:
+        shown = schema["properties"] if shape in _WHOLE else schema["required"]
+        return {each: _value(schema["properties"][each], each, shape, shapes) for each in shown}
+    kind = schema["type"][0] if isinstance(schema["type"], list) else schema["type"]
+    if kind == "array":
+        return [_value(schema["items"], "", shape, shapes)]
+    if kind == "object":
+        return {"0": _value(schema["additionalProperties"], "", shape, shapes)}
+    return {"integer": 1, "boolean": True, "string": _VALUES["since"]}[kind]

@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from typing import Final, TypeVar
 
 from aiohttp import web
+from aiohttp.typedefs import Handler
 
-from sidecar.admin.asked import PAGE_SIZE, TAGS_PATTERN, takes
-from sidecar.admin.faults import GOVERNABLE_PATTERN, LAST_PARTITION, NAME_OR_NOTHING_PATTERN, TOPIC_PATTERN
+from sidecar.admin.asked import PAGE_SIZE, TAGS_PATTERN
+from sidecar.admin.faults import GOVERNABLE_PATTERN, LAST_PARTITION, NAME_OR_NOTHING_PATTERN, TOPIC_PATTERN, ShapeError
 from sidecar.admin.fields import FLAG, TEXT, Component, Schema, Shape, ref
 from sidecar.admin.shapes import ERROR
 
@@ -169,7 +170,7 @@ def serves(operation: Operation) -> Callable[[HandlerT], HandlerT]:
 
     def mark(handler: HandlerT) -> HandlerT:
         handler.operations = {**operations_of(handler), operation.method: operation}  # pyright: ignore[reportAttributeAccessIssue]
-        return takes(*(each["name"] for each in operation.parameters if each["in"] == "query"))(handler)
+        return handler
 
     return mark
 
@@ -227,6 +228,28 @@ def _described(
 def operations_of(handler: object) -> dict[str, Operation]:
     """What a handler answers, by method."""
     return getattr(handler, "operations", {})
+
+
+def query_of(handler: object) -> list[str]:
+    """The query parameters that a handler knows."""
+    found = [each for operation in operations_of(handler).values() for each in operation.parameters]
+    return [each["name"] for each in found if each["in"] == "query"]
+
+
+@web.middleware
+async def known_parameters_alone(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Refuses what the operation does not name, and what is said twice: a misspelt condition must not be answered as if
+    there were none.
+    """
+    if request.query and request.path.startswith("/v1/") and request.match_info.http_exception is None:
+        known = query_of(request.match_info.handler)
+        for name in request.query:
+            if name not in known:
+                possible = f"possible: {', '.join(known)}" if known else "there are none here"
+                raise ShapeError(f"there is no parameter {name[:100]!r}; {possible}")
+            if len(request.query.getall(name)) > 1:
+                raise ShapeError(f"{name} is given more than once")
+    return await handler(request)
 
 
 def handled_by(handlers: object) -> Iterator[tuple[str, Operation]]:

@@ -15,13 +15,12 @@ from aiohttp.typedefs import Handler
 
 from sidecar import __version__
 from sidecar.admin.access import FORWARDED, Caller, Refusal, Right, Rules, granted, judge, own_hosts, sees_producer_ids
-from sidecar.admin.asked import known_parameters_alone
 from sidecar.admin.audit import AuditLog
 from sidecar.admin.connections import Connections, admin_tls, subject_at
 from sidecar.admin.health import Health
 from sidecar.admin.judged import Behalf, JudgedRequest
 from sidecar.admin.log_rest import RECORDS_PATH, LogRest, ProducerRest
-from sidecar.admin.operations import EVENTS, routes_of
+from sidecar.admin.operations import EVENTS, known_parameters_alone, routes_of
 from sidecar.admin.page_files import Page
 from sidecar.admin.passing_on import PASSED_ON, SCHEME, Nonces, Passed, Passing, challenge, checked
 from sidecar.admin.pulsar_rest import PulsarRest

@@ -76,7 +76,7 @@ SHADOW: Final = Shape(
     is_made=FLAG,
     auto_reset_backlog_entries=_BACKLOG,
     state=one_of(ShadowState),
-    reason=TEXT.or_null().said("Why it is closed, and what to do."),
+    reason=TEXT.or_null().said("Why it is closed, and what to do.").of(lambda shadow: shadow.closed or None),
     warning=TEXT.or_null().said("Why none of the clients that can connect may read it."),
     stats=SHADOW_STATS.kind.or_absent(),
 )

@@ -20,6 +20,7 @@ from sidecar.gateway.refusals import Refusal  # noqa: F401 - as the gateway keep
 from sidecar.gateway.sequence_ids import State
 from sidecar.protocol.calls.admin import NewTopic  # noqa: F401 - as Kafka is asked for it
 from sidecar.protocol.metadata import Broker
+from sidecar.shadow import catalog
 from sidecar.shadow.cursor_room import Numbers
 
 
@@ -174,23 +175,17 @@ class ShadowState(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Shadow:
-    """A read-only name over a source topic's log. `allow`: the principals that may read it. `is_made` False: its topic
-    is about to be created. `auto_reset_backlog_entries`: a cursor that is more records behind is reset; 0: never.
-    `warning`: why nobody can read it, if so.
-    """
+class Shadow(catalog.Shadow):
+    """A read-only name over a source topic's log. `warning`: why nobody can read it, if so."""
 
-    name: str
-    source: str
-    allow: Sequence[str]
-    created_ms: int
-    is_made: bool
-    auto_reset_backlog_entries: int = 0
-    """Cursors that more records lie behind are reset to the end; 0: never."""
-    state: ShadowState = ShadowState.OPEN
-    reason: str | None = None
-    """Why it is closed, and what to do."""
     warning: str | None = None
+
+    @property
+    def state(self) -> ShadowState:
+        """Whether it can be read; `closed` says why not, and what to do."""
+        if not self.is_made:
+            return ShadowState.MAKING
+        return ShadowState.CLOSED if self.closed else ShadowState.OPEN
 
 
 @dataclass(frozen=True, slots=True)

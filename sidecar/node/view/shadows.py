@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict
 from typing import Final
 
 from sidecar.changelog import FAILURES
@@ -135,17 +136,8 @@ class ShadowView:
             return self._shown(await self._catalog().change(name, allow, auto_reset_backlog_entries))
 
     def _shown(self, found: Shadow) -> port.Shadow:
-        return port.Shadow(
-            found.name,
-            found.source,
-            found.allow,
-            found.created_ms,
-            found.is_made,
-            found.auto_reset_backlog_entries,
-            _state(found),
-            found.closed or None,
-            nobody_reads(found.allow, authenticated=self._node.settings.clients_authenticate),
-        )
+        warning = nobody_reads(found.allow, authenticated=self._node.settings.clients_authenticate)
+        return port.Shadow(**asdict(found), warning=warning)
 
     async def _ask(self, topics: Iterable[str]) -> list[TopicState]:
         """Those that exist."""
@@ -219,9 +211,3 @@ def _changing(name: str, missing: str) -> Iterator[None]:
         raise NotFoundError(missing) from None
     except FAILURES as error:
         raise UnavailableError.unsettled(error, f"sidecar shadow show {name}") from None
-
-
-def _state(found: Shadow) -> port.ShadowState:
-    if not found.is_made:
-        return port.ShadowState.MAKING
-    return port.ShadowState.CLOSED if found.closed else port.ShadowState.OPEN

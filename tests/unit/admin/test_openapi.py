@@ -8,8 +8,8 @@ import jsonschema_rs
 import pytest
 from aiohttp import web
 
-from sidecar.admin.asked import parameters_of
 from sidecar.admin.openapi import document
+from sidecar.admin.operations import query_of
 from sidecar.admin.server import AdminServer
 from sidecar.settings import load
 from sidecar.telemetry.hooks import NodeMetrics
@@ -52,7 +52,7 @@ def test_every_parameter_is_described_and_every_described_one_is_taken():
     server = AdminServer(PaperNode(), NodeMetrics({}, "0.1.0"), load())
     application: web.Application = server._runner.app
     taken = {
-        (route.method, route.resource.canonical): set(parameters_of(route.handler))
+        (route.method, route.resource.canonical): set(query_of(route.handler))
         for route in application.router.routes()
         if route.resource is not None and route.resource.canonical.startswith("/v1/") and route.method != "HEAD"
     }
