@@ -33,9 +33,7 @@ def test_a_policy_is_set_and_forgotten_on_the_page_of_a_topic(visit: Visit, clus
     expect(fact(page, "Access")).to_have_text("wait for exclusive")
     expect(fact(page, "Scope")).to_have_text("partition")
     dialog = press(page, "Set policy…")
-    expect(dialog.get_by_label("Access mode").locator("option").first).to_have_text(
-        "do not change: wait for exclusive"
-    )
+    expect(dialog.get_by_label("Access mode").locator("option").first).to_have_text("do not change: wait for exclusive")
     dialog.get_by_label("Deduplication by sequence id").select_option("false")
     confirm(dialog, "Set")
     wait_for(lambda: cluster.topic(topic)["policy"]["deduplication"] is False, "the other field", 20)
