@@ -1,17 +1,17 @@
-"""The story that the dashboards show, for as long as it runs: `docker compose --profile demo up --build --wait`.
+"""Clients that fill the dashboards while they run: `docker compose --profile demo up --build --wait`.
 
-- `demo-orders` is exclusive. Two rivals, `alpha` and `beta`, wait for each other and own it in turns; now and then
-  `usurper` takes it by force; `straggler`, an ordinary producer that was forgotten somewhere, is refused.
-- `demo-payments` is deduplicated. `ledger` is started again and again and sends its newest records twice: each is in
-  the log once.
-- `demo-orders-audit` is a shadow of `demo-orders`; the group `audit` keeps up with it, the group `archive` lags behind.
-- `demo-scheduler` is no topic but a name: two schedulers lead in turns.
+- `demo-orders` is exclusive. Two rivals, `alpha` and `beta`, wait for each other and own it in turns; sometimes
+  `usurper` takes it by force; `straggler`, an ordinary producer that nobody stopped, is refused.
+- `demo-payments` is deduplicated. `ledger` restarts repeatedly and sends its newest records twice: each is in the log
+  once.
+- `demo-orders-audit` is a shadow of `demo-orders`; the group `audit` reads without lag, the group `archive` lags.
+- `demo-scheduler` is a free string, not a topic: two schedulers lead in turns.
 - `demo-clicks` has no policy; an ordinary producer and an ordinary consumer use it.
 
     CLIENT_BOOTSTRAP=127.0.0.1:19092 SIDECAR_ADMIN_URL=http://127.0.0.1:18080 python demo.py
 
-DEMO_TEMPO (0.1 to 20, by default 1) makes everything so much faster. Ends with 0 on SIGTERM, with 1 where any
-of the five stands still.
+DEMO_TEMPO (0.1 to 20, by default 1) multiplies the speed. The program ends with 0 on SIGTERM, and with 1 if one of the
+five makes no progress.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ EXPECTED: Final = (SidecarError, KafkaError, OSError, TimeoutError)
 
 
 class Demo:
-    """The parts of the story. Durations are seconds, divided by the tempo."""
+    """The parts of the demo. Durations are seconds, divided by the tempo."""
 
     def __init__(self, nodes: str, tempo: float, progress: Progress) -> None:
         self._nodes = nodes

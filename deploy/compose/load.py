@@ -2,12 +2,12 @@
 
     LOAD_RECORDS_PER_S=500     records a second, all topics together; 1 to 100000
     LOAD_RECORD_BYTES=1024     bytes of each value; 1 to 1000000
-    LOAD_TOPICS=4              topics load-0, load-1 …, each with an owner of its own; 1 to 100
-    LOAD_SECONDS=0             ends by itself after this time; 0: on SIGTERM
+    LOAD_TOPICS=4              topics load-0, load-1 …, each with its own owner; 1 to 100
+    LOAD_SECONDS=0             time after which the program ends; 0: on SIGTERM
 
-Written by `sidecar.client`, deduplicated, and read by one consumer group. The schedule is fixed: what is late is sent
-as soon as it can be, and its latency counts from when it was due. A thousand records of a topic at most wait for an
-answer; beyond that the schedule itself gives way, which the line printed every ten seconds shows. Each topic keeps
+`sidecar.client` writes the records, deduplicated, and one consumer group reads them. The schedule is fixed: a late
+record is sent as soon as possible, and its latency counts from its due time. At most a thousand records of a topic wait
+for an answer; beyond that the schedule is delayed, which the line printed every ten seconds shows. Each topic keeps
 64 MiB.
 """
 

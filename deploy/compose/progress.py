@@ -1,7 +1,7 @@
-"""What the demo and the load generator share: settings by environment, topics, and whether all parts make progress.
+"""Shared code of the demo and the load generator: settings from the environment, topics, and a check of progress.
 
-A part that stands still for a minute ends the program with 1, so that its container is started anew; meanwhile the file
-that `python progress.py` looks at, a container's health check, grows old.
+If a part makes no progress for a minute, the program ends with 1, so that its container restarts. Meanwhile a file is
+not updated, and the container's health check, `python progress.py`, fails.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ RETENTION: Final = {
     "retention.ms": str(60 * 60 * 1000),
     "segment.bytes": str(16 * 1024 * 1024),
 }
-"""Per partition: so that a forgotten demo does not fill the disk."""
+"""Per partition, so that a forgotten demo does not fill the disk."""
 
 
 def tell(line: str) -> None:

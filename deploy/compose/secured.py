@@ -1,13 +1,13 @@
-"""What secured.yaml needs before its servers start, in two steps, each a container of the sidecar's image.
+"""Prepares the servers of secured.yaml, in two steps, each in a container of the sidecar's image.
 
-    secured.py keys     certificates, passwords and tokens, once; each server gets a copy of its own, for its user alone
-    secured.py users    Kafka's users and ACLs, by the brokers' certificate
+    secured.py keys     makes certificates, passwords and tokens once; each server gets copies for its user only
+    secured.py users    creates Kafka's users and ACLs, with the brokers' certificate
 
-/keys keeps everything, and only root reads it. A server has the volume with its own files, and not the others.
+/keys has all files, and only root may read it. A server has only the volume with its own files.
 
-    ADVERTISED_HOST             name or address of this machine as clients see it; the nodes' certificate is for it, too
-    NODE_1_PORT, NODE_2_PORT    of the nodes on this machine
-    KAFKA_UID …                 the users that the servers run as
+    ADVERTISED_HOST             name or address of this machine for clients; also in the nodes' certificate
+    NODE_1_PORT, NODE_2_PORT    ports of the nodes on this machine
+    KAFKA_UID …                 the users of the servers' processes
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from sidecar.local.secured import BROKER, NODE, Secrets
 
 KEPT: Final = Path("/keys")
 KAFKA: Final = ("kafka", 9094)
-"""Where Kafka takes certificates."""
+"""The address at which Kafka accepts certificates."""
 
 
 def give(service: str, files: dict[str, bytes | str]) -> None:

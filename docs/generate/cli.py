@@ -19,46 +19,47 @@ if TYPE_CHECKING:
 
 _MEANINGS: Final = {
     Exit.OK: "done",
-    Exit.FAILURE: "it did not work; the message on stderr says why",
+    Exit.FAILURE: "the command failed; the message on stderr gives the reason",
     Exit.USAGE: "wrong options or settings, or a value that this version does not serve",
-    Exit.NOT_FOUND: "no such topic, shadow or producer name, or no policy of its own",
-    Exit.CONFLICT: "not in this state: nobody owns the topic, no deduplication, or a name, address or group is in use",
+    Exit.NOT_FOUND: "no such topic, shadow or producer name, or the topic has no own policy",
+    Exit.CONFLICT: "not possible now: no owner, no deduplication, or a name, address or group is in use",
     Exit.UNREACHABLE: "no node answers, or it cannot reach Kafka or Redis",
     Exit.UNHEALTHY: "the node is not ready, or `doctor` found a fault",
 }
 
 
 _BEFORE: Final = """
-    Data goes to stdout, talk to stderr; `-o json` and `-o yaml` print what REST answers, of a list its items.
-    `--config`, `--admin-url` and `-o` may stand before or after the command's name. Commands that ask a node find it
-    at `--admin-url`, else `SIDECAR_ADMIN_URL`, else at the port of `SIDECAR_ADMIN_LISTEN` on this machine.
+    Commands print data on stdout and messages on stderr; `-o json` and `-o yaml` print the answer of REST, of a list
+    its items. `--config`, `--admin-url` and `-o` are allowed before and after the command's name. Commands that need a
+    node use `--admin-url`, else `SIDECAR_ADMIN_URL`, else the port of `SIDECAR_ADMIN_LISTEN` on this machine.
 
-    `--json` is `-o json`. With either, and with `-o yaml`, an error is one too, on stderr: `error_code` (HTTP's status,
-    or null where no node answered with one), `message`, `exit_code`, and `remedy`, a command that shows more, or null.
-    `status` and `topic show` have `refusals` besides what REST answers: what this node refused lately, of the topic
-    alone.
+    `--json` is `-o json`. With either, and with `-o yaml`, an error is printed in this format on stderr: `error_code`
+    (HTTP's status, or null if no node answered), `message`, `exit_code`, and `remedy`, a command that shows more, or
+    null. `status` and `topic show` add `refusals` to the answer of REST: the requests that this node refused lately,
+    for `topic show` only those of the topic.
 
-    What cannot be taken back asks first where standard input is a terminal, and says what would happen to whom; `--yes`
-    skips the question. A script is never asked. `--if-generation` makes `producer fence` and `producer release` end the
-    owner that was seen, and none that came since; after a question it ends the owner that the question named.
+    If standard input is a terminal, a command that cannot be undone asks for confirmation and names its effects;
+    `--yes` skips the question, and a script is never asked. With `--if-generation`, `producer fence` and `producer
+    release` only end the ownership of that generation, not a later one; after a question they only end the ownership
+    that the question named.
     """
 _KEYS: Final = (
-    "On a terminal `--watch` shows a screen: what stays on top, and rows cut to its width. `s` sorts by something else,"
-    " `r` turns the order round, arrows and page keys scroll, `Tab` shows the next table, `q` ends it. Where standard"
-    " output is no terminal it prints lines. Colours are left out where `NO_COLOR` is set."
+    "On a terminal `--watch` shows a screen: a fixed head, and rows cut to its width. `s` sorts by another column,"
+    " `r` reverses the order, arrows and page keys scroll, `Tab` shows the next table, `q` ends it. If standard output"
+    " is not a terminal, it prints lines. If `NO_COLOR` is set, it prints no colours."
 )
 _NOTES: Final = {
-    "sidecar status": f"{_KEYS} Topics in trouble come first; a refusal counts as trouble for ten minutes.",
-    "sidecar refusals": f"{_KEYS} A reason that was cut stands in full below its row, if all rows are on the screen.",
+    "sidecar status": f"{_KEYS} Topics with problems are first; a refusal counts as a problem for ten minutes.",
+    "sidecar refusals": f"{_KEYS} The full text of a cut reason is below its row, if all rows are on the screen.",
     "sidecar topic set": (
-        "Without `--access` the mode is shared. `--scope partition` gives each partition an owner of its own."
-        " `--exclusive-reader` holds where a reader has claimed a partition: what nobody claimed everybody reads."
-        " `--log-append-time` sets the topic's own `message.timestamp.type`: it has to exist, and a prefix cannot."
+        "Without `--access` the mode is shared. `--scope partition` gives each partition its own owner."
+        " `--exclusive-reader` applies to partitions that a reader has claimed: every client may read the others."
+        " `--log-append-time` sets the topic's own `message.timestamp.type`: the topic has to exist; no prefix."
     ),
-    "sidecar producer fence": "Any node may be asked: it asks the one that serves the topic.",
-    "sidecar producer release": "Any node may be asked: it asks the one that serves the topic.",
-    "sidecar dedup show": "Any node may be asked: it asks the one that serves the topic.",
-    "sidecar dedup forget": "Any node may be asked: it asks the one that serves the topic.",
+    "sidecar producer fence": "Works at any node, which passes the request on to the node that serves the topic.",
+    "sidecar producer release": "Works at any node, which passes the request on to the node that serves the topic.",
+    "sidecar dedup show": "Works at any node, which passes the request on to the node that serves the topic.",
+    "sidecar dedup forget": "Works at any node, which passes the request on to the node that serves the topic.",
 }
 """What a command's own help does not say of this version; tests/slow/docs holds it."""
 

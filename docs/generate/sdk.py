@@ -39,10 +39,10 @@ _BEFORE: Final = """
     dist/kafka_sidecar-*.whl` (no package is published yet). Needs Python 3.11 or newer; fully typed (`py.typed`).
 
     Where Kafka's ACLs are enforced, an `ExclusiveProducer` needs WRITE and ALTER on its topic, in every mode: it names
-    the generation of its claim ([what clients may do](../access.md); `SIDECAR_TAKE_OVER_OPERATION=WRITE` asks for no
-    more than WRITE).
+    the generation of its claim ([what clients may do](../access.md); with `SIDECAR_TAKE_OVER_OPERATION=WRITE`
+    WRITE is enough).
 
-    They add this to an ordinary client: they own a topic before they write, report its loss even while idle, and
+    In addition to an ordinary client, the classes own a topic before they write, report its loss even while idle, and
     never take a lost topic back. If an answer is lost, they send the record again under its id. Ordinary clients work
     without the library: [client.id](client-id.md). For other languages see [own APIs](own-apis.md).
     """
@@ -50,16 +50,16 @@ _RECOVERY: Final = (
     (
         "a connection breaks, a node dies",
         "it reconnects with its session and sends unanswered records again: nothing is lost, repeated or reordered",
-        "it is lost: its claim belonged to the connection. The first in the queue leads at another node",
+        "it is lost: its claim belonged to the connection. The first process in the queue leads, at another node",
     ),
     (
         "another session took it, or an administrator fenced it",
-        "`lost()` returns at once, every `send` raises `ProducerFencedError`, for ever",
+        "`lost()` returns at once, every later `send` raises `ProducerFencedError`",
         "`lost()` returns at once, `error` names the new owner",
     ),
     (
         "a node or the network does not respond",
-        "`send` raises `SidecarUnavailableError` after `timeout`; giving its `sequence_id` again is safe",
+        "`send` raises `SidecarUnavailableError` after `timeout`; repeating it with its `sequence_id` is safe",
         "`lost()` returns `silence` seconds after the last answer; another process may lead before that",
     ),
     (
@@ -69,26 +69,26 @@ _RECOVERY: Final = (
     ),
     (
         "the program dies",
-        "the topic is free at once, and its next owner goes on after `last_sequence_id`",
-        "the first in the queue leads at once",
+        "the topic is free at once, and its next owner continues after `last_sequence_id`",
+        "the first process in the queue leads at once",
     ),
     (
         "Kafka forgot the session's sequences (45 OUT_OF_ORDER_SEQUENCE_NUMBER)",
-        "a new session goes on under the next generation; records fail that may be there and bear no sequence id",
+        "a new session continues under the next generation; records without a sequence id that may be in the log fail",
         "",
     ),
-    ("Redis is away", "owners keep writing; a client that wants to own waits", "leaders keep leading"),
+    ("Redis does not answer", "owners continue to write; new claims wait", "leaders continue to lead"),
 )
 _SYNC: Final = """
     `from sidecar.client.sync import ExclusiveProducer, Leadership, ShadowReader, AdminClient`: the same
     constructors, methods, types and errors, without `await`; `with` for `async with`, `for` for `async for`.
-    `lost(timeout=None)` returns whether it is lost, and waits for it so long.
+    `lost(timeout=None)` waits for the loss for `timeout` seconds, and returns whether it happened.
 
-    Each object has a thread of its own for its event loop, from `with` (or `start`) to its end. Any thread may call
-    it; a call that is interrupted by Ctrl-C is cancelled, and has ended when KeyboardInterrupt goes on. What is
-    left open is closed when it is forgotten or the interpreter exits, 5 seconds at most. Make objects behind a
-    fork: in a child those of the parent raise RuntimeError; and the child has the parent's connections open as
-    well, so that what they own is free only once both are gone.
+    Each object has its own thread for its event loop, from `with` (or `start`) to its end. Any thread may call it; a
+    call that is interrupted by Ctrl-C is cancelled, and has ended when KeyboardInterrupt is raised. An object that is
+    still open is closed when it is garbage-collected or the interpreter exits, within 5 seconds. Create objects after
+    a fork: in a child, objects of the parent raise RuntimeError. The child also has the parent's connections open, so
+    the resources of these objects are free only when both processes have ended.
     """
 
 

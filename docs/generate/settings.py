@@ -14,18 +14,19 @@ from sidecar.settings.loaded import RELOADABLE
 from sidecar.settings.schema import Schema, is_secret, needs, shown_default
 
 _BEFORE: Final = f"""
-    A flag beats the environment, the environment beats the file, the file beats the default. Each setting `x_y` is the
-    flag `--x-y`, the variable `{ENV_PREFIX}X_Y` and the key `x_y` in `sidecar.toml`. The file is the one named by
-    `--config`, else the first that exists of {{files}}; one file is read, never both. An empty variable counts as not
-    set. An unknown key in the file is an error, an unknown variable a warning, unless it begins as those of logins, TLS
-    or one listener do: then it is an error.
+    A flag overrides the environment, the environment the file, and the file the default. Each setting `x_y` is the
+    flag `--x-y`, the variable `{ENV_PREFIX}X_Y` and the key `x_y` in `sidecar.toml`. The file is the one of
+    `--config`, else the first that exists of {{files}}; only one file is read. An empty variable counts as not set. An
+    unknown key in the file is an error, an unknown variable a warning; but an unknown variable that begins like those
+    of logins, TLS or one listener is an error.
 
-    `sidecar check-config` reports all problems at once (exit code 2), `sidecar config show --origin` which value is in
-    force and why, `sidecar config schema` prints a JSON schema of the file for editors. All of it written out, to copy
-    from: [sidecar.toml](../../deploy/sidecar.toml), beside [its schema](../../deploy/sidecar.schema.json).
+    `sidecar check-config` reports all problems at once (exit code 2), `sidecar config show --origin` shows the
+    effective values and their sources, and `sidecar config schema` prints a JSON schema of the file for editors. Copy
+    settings from [sidecar.toml](../../deploy/sidecar.toml), which contains all of them; it has
+    [a schema](../../deploy/sidecar.schema.json).
     """
 _OWN: Final = f"""
-    With `{ENV_PREFIX}LISTENERS` a node has several listeners for Kafka clients (KIP-103), and clients of each are given
+    With `{ENV_PREFIX}LISTENERS` a node has several listeners for Kafka clients (KIP-103), and clients of each get
     the addresses that nodes advertise for it. The syntax and the rules are Kafka's: each name and each port once, `_`,
     `-`, letters and digits in a name, upper and lower case are the same, an empty host (`OUTSIDE://:19093`) means
     every interface; an IPv4 and an IPv6 address may share a port (KIP-797). Unlike with Kafka, each listener has an
@@ -34,11 +35,11 @@ _OWN: Final = f"""
     The settings below are for all listeners. One listener may have its own: with the listener `OUTSIDE`,
     `ssl_client_auth` is the variable `{ENV_PREFIX}LISTENER_OUTSIDE_SSL_CLIENT_AUTH`, the key
     `listener_outside_ssl_client_auth` and the flag `--listener-outside-ssl-client-auth` (a `-` in the listener's name
-    is `_` here). `ssl_key_password` has no flag. One for a listener that is not named is an error.
+    is `_` here). `ssl_key_password` has no flag. A setting for an unknown listener is an error.
     """
 
 _LOCAL: Final = (
-    (stack.STATE_VARIABLE, "`sidecar` under `$XDG_STATE_HOME` or `~/.local/state`", "Where data and logs stay."),
+    (stack.STATE_VARIABLE, "`sidecar` under `$XDG_STATE_HOME` or `~/.local/state`", "Directory of data and logs."),
     (stack.KAFKA_PORT_VARIABLE, stack.DEFAULT_KAFKA_PORT, "Port of the embedded Kafka; 0: a free one."),
     (stack.REDIS_PORT_VARIABLE, stack.DEFAULT_REDIS_PORT, "Port of the embedded Valkey; 0: a free one."),
     (VERSION_VARIABLE, DEFAULT_VERSION, "Which Apache Kafka to run; 3.9.1, 4.1.1, 4.3.1 and 4.4.0 have a lock."),
@@ -63,11 +64,11 @@ def page() -> str:
             "",
             "## `sidecar serve --workers N`",
             "",
-            "Worker i (from 0) has the node id and every port higher by i, those of each listener and admin's.",
+            "Worker i (from 0) has the node id plus i, and adds i to every port: of each listener and admin.",
             "",
             "## What `sidecar up` and `sidecar demo` run",
             "",
-            "These are no settings of a node. Flags of `up` beat them.",
+            "These are not settings of a node. Flags of `up` override them.",
             "",
             *markdown.table(
                 ("variable", "default", "meaning"),

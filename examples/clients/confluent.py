@@ -1,5 +1,5 @@
 """confluent-kafka (librdkafka): `write BOOTSTRAP CLIENT_ID TOPIC` sends the sequence ids that it reads, one per line,
-and prints what became of each; `read BOOTSTRAP TOPIC GROUP COUNT` prints that many values of a topic or shadow.
+and prints the outcome of each; `read BOOTSTRAP TOPIC GROUP COUNT` prints COUNT values of a topic or shadow.
 """
 
 import sys

@@ -1,4 +1,4 @@
-"""Spark's own Kafka source and sink: `write BOOTSTRAP CLIENT_ID TOPIC COUNT` writes so many records with sequence ids,
+"""Spark's own Kafka source and sink: `write BOOTSTRAP CLIENT_ID TOPIC COUNT` writes COUNT records with sequence ids,
 `read BOOTSTRAP TOPIC` prints the values of a topic or shadow. Start it with spark-submit and the package
 org.apache.spark:spark-sql-kafka-0-10_2.13.
 """

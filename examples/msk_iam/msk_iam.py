@@ -1,11 +1,11 @@
-"""Tokens for Amazon MSK with IAM: OAUTHBEARER, the token a URL that is signed for the action kafka-cluster:Connect.
+"""Tokens for Amazon MSK with IAM: for OAUTHBEARER, a URL that is signed for the action kafka-cluster:Connect.
 
-The signature is version 4 of AWS's, in the query of the URL, over an empty body and the host alone. Brokers have IAM
-check the URL; nobody ever asks for it. It is good for 15 minutes, and no longer than the credentials that signed it.
+The signature is AWS's version 4, in the query of the URL, over an empty body and only the host. IAM checks the URL for
+the brokers; no program requests it. It is valid for 15 minutes, and no longer than the credentials that signed it.
 
 Credentials are those that AWS gives a process: the variables AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and
-AWS_SESSION_TOKEN, or else the endpoint of a container (ECS, EKS Pod Identity). They are read for every token, so that
-new ones count. Nothing of AWS's own libraries is needed.
+AWS_SESSION_TOKEN, or else the endpoint of a container (ECS, EKS Pod Identity). They are read for every token, so new
+ones are used at once. AWS's own libraries are not needed.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from sidecar.security.web import Fetch
 
 LIFE_S: Final = 900
-"""Of a URL; IAM takes no longer ones for this action."""
+"""Of a URL; IAM accepts no longer life for this action."""
 _SERVICE: Final = "kafka-cluster"
 _ACTION: Final = "kafka-cluster:Connect"
 _ALGORITHM: Final = "AWS4-HMAC-SHA256"

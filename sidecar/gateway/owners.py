@@ -14,6 +14,7 @@ from typing import Final, NamedTuple
 
 from metadata.ownership import AccessMode
 from sidecar.changelog import ChangelogError
+from sidecar.changelog.tailer import Tailer
 from sidecar.cluster.nodes import NodeDirectory
 from sidecar.exclusive.governed_topics import GovernedTopics
 from sidecar.exclusive.policies import Scope
@@ -108,14 +109,12 @@ class BehindError(Exception):
 class CatchingUp:
     """Shared by all callers: one that comes while a round is under way waits for the next one, which begins after it.
 
-    `read` reads the ownership topic to its end (`Tailer.read_to_end`). `beat` sends a heartbeat and hears its answer;
-    where Redis does not answer it returns all the same: the ownership topic says then which node serves a topic.
+    `tailer` reads the ownership topic. `beat` sends a heartbeat and waits for its answer; it also returns where Redis
+    does not answer, as the ownership topic then says which node serves a topic.
     """
 
-    def __init__(
-        self, read: Callable[[float], Awaitable[object]], beat: Callable[[], Awaitable[None]], tasks: Tasks
-    ) -> None:
-        self._read_to_end = read
+    def __init__(self, tailer: Tailer, beat: Callable[[], Awaitable[None]], tasks: Tasks) -> None:
+        self._tailer = tailer
         self._beat = beat
         self._tasks = tasks
         self._running: asyncio.Task[bool] | None = None
@@ -139,7 +138,7 @@ class CatchingUp:
 
     async def _read(self) -> bool:
         try:
-            await self._read_to_end(READ_S)
+            await self._tailer.read_to_end(READ_S)
         except (ChangelogError, TimeoutError):
             return False
         return True

@@ -106,7 +106,7 @@ def compose(node: Parts, gateway: Gateway, changelog: Changelog) -> Rooms:
         forwarder,
         claims,
         membership,
-        CatchingUp(lambda seconds: changelog.tailer.read_to_end(seconds), membership.beat_now, gateway.tasks),
+        CatchingUp(changelog.tailer, membership.beat_now, gateway.tasks),
         shadows,
         cursors,
         reader_claims,

@@ -54,7 +54,7 @@ public final class Leader {
             if (next != null && next.isEmpty()) {
                 return true;
             }
-            var decision = next == null ? "" : next.get(); // "": a sign of life
+            var decision = next == null ? "" : next.get(); // "": a heartbeat
             if (write(candidate, topic, Long.toString(token), decision) != last + 1) {
                 return false; // a fence or a record is between the last write and this one
             }

@@ -137,7 +137,7 @@ def test_without_the_token_everything_is_shown_and_nothing_is_changed(visit: Vis
     dialog = press(page, "Fence…")
     confirm(dialog, "Fence")
     expect(dialog.get_by_role("alert")).to_contain_text("The node needs its admin token")
-    expect(dialog.get_by_role("alert")).to_contain_text("enter it at the top")
+    expect(dialog.get_by_role("alert")).to_contain_text("enter the token at the top")
     assert cluster.topic(topic)["owner"]["name"] == "owner-of-guarded"
     dialog.get_by_role("button", name="Cancel").click()
     enter_token(page, "a-guess")

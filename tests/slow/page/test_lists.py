@@ -99,7 +99,7 @@ def test_beside_a_topic_the_feed_shows_its_own_events(visit: Visit, cluster: Clu
     shown = page.locator("#feed li:not([hidden])")
     expect(shown.filter(has_text="deposed ledger-1")).to_have_count(1)
     expect(shown.filter(has_not_text=ledger)).to_have_count(0)
-    expect(page.locator("#feed-only")).to_have_text(f"Of {ledger} alone.")
+    expect(page.locator("#feed-only")).to_have_text(f"Only events of {ledger}.")
     page.get_by_role("button", name="Show all").click()
     expect(shown.filter(has_text=cluster.name("orders")).first).to_be_visible()
     page.get_by_role("button", name="Show its own").click()

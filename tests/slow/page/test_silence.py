@@ -93,7 +93,7 @@ def test_a_full_node_is_told_and_the_rest_goes_on(visit: Visit, node_process: St
         page = visit(f"{node.admin_url}/")
         expect(page.locator("#feed-state")).to_have_text("not live")
         expect(page.locator("#feed-why")).to_contain_text("8 streams of events are open already; close one first")
-        expect(page.locator("#feed-why")).to_contain_text("tried again slowly")
+        expect(page.locator("#feed-why")).to_contain_text("tried again less often")
         topic = alone.govern(f"full-{node.cluster}", access_mode="exclusive")
         expect(row(page, topic)).to_be_visible()
         taken.close()

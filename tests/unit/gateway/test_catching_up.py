@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from typing import cast
 
 import pytest
 
 from sidecar.changelog import ChangelogError
+from sidecar.changelog.tailer import Tailer
 from sidecar.gateway.owners import BehindError, CatchingUp
 from sidecar.network.tasks import Tasks
 from sidecar.protocol.ids import Offset
@@ -47,7 +49,7 @@ async def test_who_comes_while_a_round_is_under_way_waits_for_one_that_begins_be
     async def beat() -> None:
         beats[0] += 1
 
-    catching_up = CatchingUp(log.read_to_end, beat, tasks)
+    catching_up = CatchingUp(cast(Tailer, log), beat, tasks)
     first = asyncio.ensure_future(catching_up.now())
     await turns()
     late = [asyncio.ensure_future(catching_up.now()) for _ in range(5)]
@@ -63,7 +65,7 @@ async def test_who_comes_while_a_round_is_under_way_waits_for_one_that_begins_be
 
 async def test_a_log_that_cannot_be_read_is_told_to_all_who_wait_and_the_next_one_tries_again(tasks: Tasks):
     log = PaperLog()
-    catching_up = CatchingUp(log.read_to_end, no_beat, tasks)
+    catching_up = CatchingUp(cast(Tailer, log), no_beat, tasks)
     waiting = [asyncio.ensure_future(catching_up.now()) for _ in range(2)]
     await turns()
     log.readings[0].set_exception(ChangelogError("broker 10.0.0.1:9092 is away"))
@@ -78,7 +80,7 @@ async def test_a_log_that_cannot_be_read_is_told_to_all_who_wait_and_the_next_on
 
 async def test_who_gives_up_ends_the_round_for_nobody_else(tasks: Tasks):
     log = PaperLog()
-    catching_up = CatchingUp(log.read_to_end, no_beat, tasks)
+    catching_up = CatchingUp(cast(Tailer, log), no_beat, tasks)
     impatient, patient = (asyncio.ensure_future(catching_up.now()) for _ in range(2))
     await turns()
     impatient.cancel()

@@ -1,5 +1,5 @@
-// franz-go: `write BOOTSTRAP CLIENT_ID TOPIC` sends the sequence ids that it reads, one per line, and prints what became
-// of each; `read BOOTSTRAP TOPIC GROUP COUNT` prints that many values of a topic or shadow.
+// franz-go: `write BOOTSTRAP CLIENT_ID TOPIC` sends the sequence ids that it reads, one per line, and prints the outcome
+// of each; `read BOOTSTRAP TOPIC GROUP COUNT` prints COUNT values of a topic or shadow.
 package main
 
 import (
@@ -20,7 +20,7 @@ func makeProducer(bootstrap, clientID string) (*kgo.Client, error) {
 	return kgo.NewClient(
 		kgo.SeedBrokers(bootstrap),
 		kgo.ClientID(clientID),
-		kgo.ConnIdleTimeout(15*time.Minute), // the most it takes
+		kgo.ConnIdleTimeout(15*time.Minute), // the maximum
 	)
 }
 

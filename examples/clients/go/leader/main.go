@@ -46,7 +46,7 @@ func lead(client *kgo.Client, name string) (int64, error) {
 // work returns true if the work is done, false if another process may have led in between.
 func work(client *kgo.Client, token int64, decisions <-chan string) (bool, error) {
 	for last := token; ; last++ {
-		var decision string // "": a sign of life
+		var decision string // "": a heartbeat
 		var decided, more bool
 		select {
 		case decision, more = <-decisions:
@@ -66,7 +66,7 @@ func work(client *kgo.Client, token int64, decisions <-chan string) (bool, error
 	}
 }
 
-// act is yours. What it changes refuses a token that is lower than one it has seen.
+// act is your code. The target of its changes refuses a token that is lower than one it has seen.
 func act(token int64, decision string) {
 	fmt.Println("did", decision)
 }
