@@ -102,7 +102,11 @@ def compose(node: Parts, gateway: Gateway, changelog: Changelog) -> Rooms:
         forwarder,
         claims,
         membership,
-        CatchingUp(lambda seconds: changelog.tailer.read_to_end(seconds), membership.beat_now, gateway.tasks),
+        CatchingUp(
+            lambda seconds: changelog.tailer.read_to_end(seconds),  # noqa: PLW0108 - looked up at each call
+            membership.beat_now,
+            gateway.tasks,
+        ),
         shadows,
         cursors,
         reader_claims,
