@@ -33,7 +33,7 @@ from sidecar.admin.fields import (
     one_of,
     page_of,
 )
-from sidecar.cluster.last_records import HEADERS, KEY_BYTES, VALUE_BYTES, CutBytes, LastRecord
+from sidecar.cluster.logs import HEADERS, KEY_BYTES, VALUE_BYTES, CutBytes, LastRecord
 from sidecar.node.port import ShadowState
 from sidecar.protocol.calls.logs import OffsetAt
 from sidecar.shadow.catalog import ENTRIES, PRINCIPAL_BYTES

@@ -169,11 +169,11 @@ async def test_an_append_that_surely_failed_takes_nothing_from_anybody(room: Roo
     billing = room.caller()
     await billing.own(wish("leader"))
     appender = room.changelog.appender
-    deadline, appender._deadline = appender._deadline, 0.01
+    deadline, appender.deadline = appender.deadline, 0.01
     room.gates.fail("layout", KafkaError(5, "no leader"), times=3)
     with pytest.raises(KafkaError, match="could not be stored"):
         await room.caller().own(wish("other"))
-    appender._deadline = deadline
+    appender.deadline = deadline
     room.gates.heal()
     assert not billing.severed
     assert await room.caller().own(wish("other")) == [1]
