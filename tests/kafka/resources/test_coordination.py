@@ -89,7 +89,7 @@ async def test_a_claim_that_the_log_gives_to_somebody_else_is_not_granted(
         room.coordinator.bind(first, "pid:1")
         await room.coordinator.ready()
         with monkeypatch.context() as patch:
-            patch.setattr(room.changelog.appender, "_deadline", 0.05)
+            patch.setattr(room.changelog.appender, "deadline", 0.05)
 
             def lose_its_place(answer: Any) -> Any:
                 room.gates.fail("layout", DisconnectedError("nobody tells who leads", sent=False), times=100)

@@ -64,7 +64,7 @@ MUTANTS: Final = (
         (
             Edit(
                 _CURSORS,
-                "        if self._guards.has_shadows or self._shadows.limits:\n            return True\n"
+                "        if self._guards.resolver.has_guards or self._shadows.limits:\n            return True\n"
                 "        return request.version >= _FIRST_BY_ID and client.rights is not None\n",
                 "        del client, request\n        return True\n",
             ),
