@@ -12,16 +12,13 @@ import subprocess
 import sys
 import tempfile
 import threading
-import time
 from pathlib import Path
-from typing import Any, Final, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Self
 
 import rich_click as click
 from rich.console import Console
 
-from sidecar.changelog.records import RawRecord, build_batch, read_batches
 from sidecar.cli.api import AdminApi
-from sidecar.cli.bench.client import OPEN, Connection
 from sidecar.cli.embedded import embedded_parts, start_node
 from sidecar.cli.options import examples
 from sidecar.cli.output import CommandError
@@ -30,63 +27,10 @@ from sidecar.local import Endpoints, Stack, StackConfig
 from sidecar.local.ports import HOST, free_ports
 from sidecar.local.progress import ProgressDisplay
 from sidecar.local.secured import APPLICATION, PREFIX
-from sidecar.pipeline.security import Security, of_file
-from sidecar.protocol.batch import BatchHeader, batch_sizes, read_header
-from sidecar.protocol.caller import Request
-from sidecar.protocol.calls.admin import CreateTopics, NewTopic
-from sidecar.protocol.calls.logs import FetchPartition, ListOffsets, OffsetAt, ProduceBatch
-from sidecar.protocol.ids import Offset, ProducerEpoch, ProducerId, Stamp, TopicPartition
 from sidecar.settings import AdminAccess
 
-AnswerT = TypeVar("AnswerT")
-_PATIENCE_S: Final = 30.0
-
-
-class KafkaItself:
-    """The broker at `address`, host:port; `security`: TLS and a login where it wants them."""
-
-    def __init__(self, address: str, security: Security) -> None:
-        host, port = address.rsplit(":", 1)
-        self._address = host, int(port)
-        self._security = security
-
-    def _ask(self, request: Request[AnswerT]) -> AnswerT:
-        with Connection(self._address, "demo", self._security) as connection:
-            return connection.ask(request)
-
-    def create_topic(self, topic: str) -> None:
-        """One partition; waits until it has a leader."""
-        self._ask(CreateTopics((NewTopic(topic, 1, 1),), timeout_ms=10_000))
-        partition = TopicPartition(topic, 0)
-        deadline = time.monotonic() + _PATIENCE_S
-        while self._ask(ListOffsets({partition: OffsetAt.LATEST}))[partition].error:
-            if time.monotonic() > deadline:
-                raise TimeoutError(f"topic {topic} has no leader")
-            time.sleep(0.05)
-
-    def read_log(self, topic: str) -> list[tuple[BatchHeader, list[str]]]:
-        """Every batch of partition 0 of a short log: its header and its values as text."""
-        request = FetchPartition(TopicPartition(topic, 0), Offset(0), max_wait_ms=100, max_bytes=10_000_000)
-        records = self._ask(request).records
-        found: list[tuple[BatchHeader, list[str]]] = []
-        for start, size in batch_sizes(records, 0, len(records)):
-            header = read_header(records, start, start + size)
-            values: list[str] = []
-            if not header.is_control:
-                (batch,) = read_batches(records[start : start + size])
-                values = [(record.value or b"").decode() for _, record in batch.records]
-            found.append((header, values))
-        return found
-
-    def newest_batch(self, topic: str) -> BatchHeader:
-        """The header of the last batch of records."""
-        return [header for header, _ in self.read_log(topic) if not header.is_control][-1]
-
-    def send_late(self, topic: str, stale: BatchHeader) -> int:
-        """Send what a delayed batch would be: the next sequence under a stamp of before. Returns Kafka's error code."""
-        writer = Stamp(ProducerId(stale.producer_id), ProducerEpoch(stale.producer_epoch))
-        batch = build_batch([RawRecord(b"", b"alpha, too late")], writer, stale.last_sequence + 1)
-        return self._ask(ProduceBatch(TopicPartition(topic, 0), batch, 10_000)).error
+if TYPE_CHECKING:
+    from sidecar.cli.demo_kafka import KafkaItself
 
 
 _TOPIC: Final = "orders"
@@ -94,6 +38,7 @@ _COLOURS: Final = ("cyan", "magenta", "yellow", "green")
 _RECORDS: Final = 5
 _INVALID_PRODUCER_EPOCH: Final = 47
 _POLICY_VIOLATION: Final = 44
+_PATIENCE_S: Final = 30.0
 
 
 @examples("sidecar demo", "sidecar demo --secure")
@@ -127,13 +72,14 @@ class _Demo:
 
     def run(self) -> None:
         """Start everything and report it."""
+        from sidecar.cli.demo_kafka import KafkaItself  # noqa: PLC0415 - takes 0.2 s to import; --help does without
+
         endpoints, bootstrap, api = self._start()
         say = self._console.print
         say(f"[bold]Kafka[/] {endpoints.kafka}   [bold]Redis[/] {endpoints.redis}   [bold]sidecar[/] {bootstrap}\n")
         if self._login is not None:
             say("All clients log in by SCRAM-SHA-512 over TLS; alpha and beta as the user app.\n")
-        security = OPEN if self._login is None else Security.of(of_file(self._login))
-        kafka, topic = KafkaItself(endpoints.kafka, security), self._topic
+        kafka, topic = KafkaItself(endpoints.kafka, self._login), self._topic
         kafka.create_topic(topic)
         api.put(f"/v1/topics/{topic}/policy", {"access_mode": "exclusive"})
         say(f"1. Topic [bold]{topic}[/] is exclusive: sidecar topic set {topic} --access exclusive")

@@ -9,7 +9,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from sidecar.cli import secured
 from sidecar.cli.api import AdminApi
 from sidecar.cli.output import CommandError
 from sidecar.local import Endpoints, LocalError, Stack
@@ -58,6 +57,8 @@ def start_node(
         arguments += ["--admin-listen", admin_listen, *(() if has_listeners else ("--listen", listen))]
         arguments += () if config is None else ("--config", str(config))
     else:
+        from sidecar.cli import secured  # noqa: PLC0415 - takes 0.1 s to import; only --secure needs it
+
         arguments, environment = secured.prepare_node(stack, endpoints, config, listen, admin_listen, advertised)
     progress(Step(_NODE, "starting the node", 0, 1))
     program = (sys.executable, "-m", "sidecar", "serve", *arguments)

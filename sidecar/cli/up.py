@@ -15,7 +15,6 @@ from typing import Any
 
 import rich_click as click
 
-from sidecar.cli import secured
 from sidecar.cli.embedded import embedded_parts, start_node
 from sidecar.cli.options import Shared, config_option, examples, pass_shared
 from sidecar.cli.output import CommandError, Exit, pairs
@@ -69,6 +68,8 @@ def _read_settings(shared: Shared, said: Mapping[str, Any]) -> tuple[StackConfig
     """What to run, from flags and everywhere else. Raises CommandError that names every problem."""
     flags = {name: said[name] for name in ("listen", "admin_listen")}
     if said["secure"]:
+        from sidecar.cli import secured  # noqa: PLC0415 - takes 0.1 s to import; only --secure needs it
+
         flags |= secured.node_settings(said["directory"])
     try:
         config = StackConfig.of(**{name: said[name] for name in ("directory", "kafka_port", "redis_port")})
@@ -181,6 +182,8 @@ def _print_started(stack: Stack, endpoints: Endpoints, settings: Settings) -> No
         f"{elsewhere}{program} doctor",
     ]
     if stack.config.secured:
+        from sidecar.cli import secured  # noqa: PLC0415 - as above
+
         lines |= secured.facts(stack.secrets)
         commands = secured.examples(stack.secrets, str(settings.advertise), url, _program())
     click.echo(f"\n{pairs(lines)}\n\nTry in another terminal:\n")

@@ -85,10 +85,13 @@ class NodeHooks:
         self._metrics.count("tls_handshakes", "success")
 
     def login_done(self, mechanism: str) -> None:
-        self._metrics.count("authentications", mechanism, "success")
+        self._login_ended(mechanism, "success")
+
+    def _login_ended(self, mechanism: str, result: str) -> None:
+        self._metrics.count("authentications", mechanism if mechanism in MECHANISMS else OTHER, result)
 
     def login_refused(self, peer: str, mechanism: str, reason: str) -> None:
-        self._metrics.count("authentications", mechanism if mechanism in MECHANISMS else OTHER, "failure")
+        self._login_ended(mechanism, "failure")
         if (log := self._few("login", 1)) is not None:
             log.warning("login_refused", peer=peer, mechanism=mechanism[:50], reason=reason[:200])
 

@@ -287,7 +287,7 @@ def _check_versions(connection: Connection, timeout: float) -> None:
         if not lowest <= request.api_version <= highest:
             raise PipelineError(
                 f"{connection} serves {name} {lowest} to {highest}, and {request.api_version} is needed:"
-                " Kafka from 2.3 on and nodes serve it"
+                " Kafka from 2.8 on and nodes serve it"
             )
 
 

@@ -17,3 +17,19 @@ def test_rejections_of_one_kind_are_logged_up_to_the_limit_and_the_rest_is_count
         hooks.client_rejected("10.0.0.1:5", "app", "too_many", "elements")
     assert [event["reason"] for event in logged] == ["malformed"] * 3 + ["too_many"]
     assert metrics.counted["log_events_left_out"] == {(): 2}
+
+
+def test_a_mechanism_that_nodes_do_not_know_adds_no_series_of_its_own() -> None:
+    metrics = NodeMetrics({}, "1.0")
+    hooks = NodeHooks(metrics, log_limit=3)
+    series = set(metrics.counted["authentications"])
+    hooks.login_done("SCRAM-SHA-256")
+    hooks.login_done("GSSAPI")
+    hooks.login_refused("10.0.0.1:1", "GSSAPI", "no such mechanism")
+    found = metrics.counted["authentications"]
+    assert {key: value for key, value in found.items() if value} == {
+        ("SCRAM-SHA-256", "success"): 1,
+        ("_other", "success"): 1,
+        ("_other", "failure"): 1,
+    }
+    assert set(found) - series == {("_other", "success"), ("_other", "failure")}
