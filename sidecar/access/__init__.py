@@ -1,1 +1,1 @@
-"""Who may have a resource: what topics (`exclusive`), strings and reader claims (`resources`) have in common. Pure."""
+"""Rules that topics (`exclusive`), free strings and reader claims (`resources`) share about who may own them. Pure."""

@@ -1,4 +1,4 @@
-"""How a claim by request stands, of whatever kind of resource it is."""
+"""What can be done with a claim by request, for every kind of resource."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from sidecar.v1 import control_pb2 as control
 
 
 class Prospect(Enum):
-    """What is to be done with a claim now."""
+    """What to do with a claim now."""
 
     READY = "it can be taken, or is owned already"
     WAIT = "others come first: take a place in the queue"
@@ -18,7 +18,7 @@ class Prospect(Enum):
 
 
 class Look(NamedTuple):
-    """A prospect, and where it is refused the error of control.proto and its message."""
+    """A prospect; if it is REFUSED, also the error of control.proto and its message."""
 
     prospect: Prospect
     error: control.Error = control.NONE

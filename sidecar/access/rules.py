@@ -1,15 +1,15 @@
-"""Who may have what: by the access mode and the generation that are asked for. Pure; the theory first.
+"""Decides who may own a resource, by the access mode and the generation of the request. Pure.
 
-A resource is a topic, a partition, a free string or a reader's claim. Its owner has a *generation*. The answer to a
-request of another session is the first that fits:
+A resource is a topic, a partition, a free string or a reader claim. Its owner has a *generation*. The answer to a
+request of another session is that of the first row that applies:
 
-| asked for | as things stand | answer |
+| request | condition | answer |
 |---|---|---|
 | generation N > 0 | N is below the highest | `LOWER` |
 | generation N | any | `GRANTED`; owners of other sessions are deposed |
-| exclusive_with_fencing | any | `GRANTED`; owners and those who wait are deposed |
+| exclusive_with_fencing | any | `GRANTED`; owners and waiting sessions are deposed |
 | any mode | nobody owns it, and no earlier claimant waits | `GRANTED` |
-| wait_for_exclusive | its queue has room, or the request a place there | `WAIT` |
+| wait_for_exclusive | the queue has room, or the request has a place in it | `WAIT` |
 | wait_for_exclusive | its queue is full | `FULL` |
 | any other | any | `HELD` |
 
@@ -25,7 +25,7 @@ from metadata.ownership import AccessMode
 from sidecar.v1 import control_pb2 as control
 
 KEPT_S: Final = 5.0
-"""How long a place in a queue, or a promotion, is kept for a client that does not ask for it."""
+"""Seconds for which a place in a queue, or a promotion, is kept while its client sends no request for it."""
 HIGHEST_GENERATION: Final = 2**63 - 1
 MODE_NUMBERS: Final = {
     AccessMode.SHARED: control.SHARED,
@@ -33,12 +33,12 @@ MODE_NUMBERS: Final = {
     AccessMode.WAIT_FOR_EXCLUSIVE: control.WAIT_FOR_EXCLUSIVE,
     AccessMode.EXCLUSIVE_WITH_FENCING: control.EXCLUSIVE_WITH_FENCING,
 }
-"""Access modes as messages and records spell them."""
+"""The numbers of the access modes in messages and records."""
 MODES: Final = {int(number): mode for mode, number in MODE_NUMBERS.items()}
 
 
 class Answer(Enum):
-    """What a session is answered that asks for a resource."""
+    """The answer to a session that requests a resource."""
 
     GRANTED = "it may have it"
     WAIT = "it may have a place in the queue"
@@ -48,8 +48,8 @@ class Answer(Enum):
 
 
 def decide(mode: AccessMode, generation: int | None, *, highest: int, is_free: bool, has_room: bool) -> Answer:
-    """The table. `is_free`: no other session owns it, and no earlier claimant waits. `has_room`: there is a place in
-    its queue, or it has one.
+    """Applies the table of this module. `is_free`: no other session owns the resource, and no earlier claimant waits.
+    `has_room`: the queue has a free place, or the request already has one.
     """
     if generation is not None:
         return Answer.LOWER if 0 < generation < highest else Answer.GRANTED
@@ -61,8 +61,9 @@ def decide(mode: AccessMode, generation: int | None, *, highest: int, is_free: b
 
 
 def next_generation(highest: int, asked: int | None) -> int | None:
-    """The generation that a grant has where none is remembered of a free resource (`highest` 0): it begins at 1, and at
-    1 again for 0. Topics remember theirs: `metadata/lua/claim.lua`. None: there is none left above the highest.
+    """Returns the generation of a new owner, for resources whose generation is not remembered while they are free.
+    `highest` is 0 if the resource is free: the generation is then 1. It is also 1 if generation 0 is `asked`.
+    None: no generation is left above the highest. Topics remember theirs: `metadata/lua/claim.lua`.
     """
     if asked == 0 or not highest:
         return 1

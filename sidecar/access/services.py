@@ -1,4 +1,4 @@
-"""What rooms that give out ownership need of their node."""
+"""The services of their node that rooms use which grant ownership."""
 
 from dataclasses import dataclass
 
@@ -10,7 +10,7 @@ from sidecar.protocol.caller import Upstream
 
 @dataclass(frozen=True, slots=True)
 class NodeServices:
-    """Which node it is, and the services that it calls."""
+    """The node's identity and the services that it calls."""
 
     node_id: int
     boot: str
@@ -19,4 +19,4 @@ class NodeServices:
     changelog: Changelog
     store: MetadataStore
     epoch_records: int = EPOCH_RECORDS
-    """Records of an idempotent session in one partition after which its slot epoch is replaced."""
+    """The slot epoch is replaced after an idempotent session wrote this many records to one partition under it."""

@@ -1,9 +1,10 @@
-"""Many readers at the end of a log, and one long poll for all of them (docs/shadow-topics.md).
+"""Many readers at the end of a log share one long poll (docs/shadow-topics.md).
 
-`crowd` who reads what (pure) · `question` what is asked (pure) · `ends` one poll, and where logs end · `tails` the
-polls for those who wait · `waiting` how long they do, and whose turn it is · `recent` what polls brought a moment ago.
-Knows no clients and no names but those of logs: the gateway asks, and answers its clients.
+`crowd` counts the readers of each partition (pure) · `question` what a reader asks (pure) · `ends` one poll, and the
+ends of logs · `tails` the polls for waiting readers · `waiting` how long readers wait, and in which order they are
+answered · `recent` the answers of the last seconds · `repeat` requests that differ from the last by the offset alone.
+This room knows no clients, and of topics only the names of logs: the gateway calls it and answers its clients.
 
-Two fetches share a poll only where they ask the same question: partition, isolation level, leader epoch and offset.
-So a reader gets what the broker would have sent, to the byte.
+Two Fetch requests share a poll only if they ask the same question: partition, isolation level, leader epoch and offset.
+So a reader gets exactly the bytes that the broker would have sent.
 """

@@ -1,4 +1,4 @@
-"""Which partitions are read by so many connections that these wait together. Pure."""
+"""Decides which partitions have enough readers for these to wait together. Pure."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ Partition = tuple[bytes, int]
 """A log's topic and the index of the partition."""
 
 LEAST: Final = 4
-"""Connections that wait together, by default. Fewer get a record some 80 µs earlier by their own polls, and the broker
-bears these few.
+"""The default number of connections from which on they wait together. Fewer than that get a record about 80 µs earlier
+by polls of their own, and so few polls are no load for the broker.
 """
 _REMEMBERED: Final = 10_000
-"""Partitions per connection; what it reads beyond that, it reads alone."""
+"""Partitions that are remembered per connection; it reads all further ones by itself."""
 
 
 class Crowd:
-    """Counts connections by partition. What a connection has read once counts until it ends."""
+    """Counts connections by partition. A connection counts for each partition that it ever read, until it closes."""
 
     __slots__ = ("_least", "_readers", "_reads")
 
@@ -27,7 +27,7 @@ class Crowd:
         self._readers: dict[Partition, int] = {}
 
     def gathers(self, connection: int, partitions: Iterable[Partition]) -> bool:
-        """A connection reads these partitions: whether enough others read every one of them, too."""
+        """Notes that a connection reads these partitions. Returns whether each has enough readers to wait together."""
         reads, readers = self._reads.get(connection), self._readers
         if reads is None:
             reads = self._reads[connection] = set()
@@ -43,7 +43,7 @@ class Crowd:
         return together
 
     def reads_more(self, connection: int, count: int) -> bool:
-        """Whether a connection has read other partitions than the `count` that it asks for now."""
+        """Whether a connection has read more partitions than the `count` in its present request."""
         return len(self._reads.get(connection, ())) > count
 
     def is_shared(self, log: bytes, partition: int) -> bool:
@@ -51,11 +51,11 @@ class Crowd:
         return self._readers.get((log, partition), 0) >= self._least
 
     def reads(self, log: bytes, partition: int) -> bool:
-        """Whether anybody reads a partition."""
+        """Whether any connection reads a partition."""
         return (log, partition) in self._readers
 
     def leaves(self, connection: int) -> list[Partition]:
-        """A connection has ended. The partitions that nobody reads any more."""
+        """Removes a closed connection. Returns the partitions that now have no reader."""
         left: list[Partition] = []
         for partition in self._reads.pop(connection, ()):
             self._readers[partition] -= 1
@@ -66,5 +66,5 @@ class Crowd:
 
     @property
     def connections(self) -> int:
-        """How many there are."""
+        """The number of connections."""
         return len(self._reads)

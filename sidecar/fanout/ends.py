@@ -1,10 +1,10 @@
-"""Where logs end, as far as the node has heard: readers that stand there wait together. The end is the high watermark,
-or the last stable offset for readers of committed transactions (KIP-98).
+"""The last known ends of logs: readers at the end of a log wait together. The end is the high watermark, or the last
+stable offset for readers of committed transactions (KIP-98).
 
-Where no end is known yet, the first reader that waits asks, and all that come meanwhile wait for the same answer: each
-would keep a connection to the broker for itself else. The poll for that, as the long ones for readers that wait
-(`tails`), goes over the node's own connections; what a client reads by itself goes over its own
-(`sidecar.gateway.leader_poll`). A first batch may be larger than the limits (KIP-74).
+If the end of a log is not known yet, its first reader makes the node ask for it. Readers that come in the meantime wait
+for the same answer; otherwise each would need a broker connection of its own. This poll uses the node's own
+connections, as do the long polls for waiting readers (`tails`). What a client reads by itself uses the client's own
+connections (`sidecar.gateway.leader_poll`). The first batch of an answer may exceed the limits (KIP-74).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _MOST_PARTITIONS: Final = 500
 
 
 class Limits(NamedTuple):
-    """How long a poll waits for a first byte, and how many bytes it takes: in all, and of each partition."""
+    """How long a poll waits for a first byte, and how many bytes it takes at most: in total, and per partition."""
 
     wait_ms: int
     most_bytes: int
@@ -36,8 +36,8 @@ class Limits(NamedTuple):
 async def poll(
     upstream: Upstream, leader: int, channel: Channel, questions: Sequence[Question], limits: Limits
 ) -> dict[tuple[bytes, int], Fetched]:
-    """A leader's answers to questions of one isolation level, each about a different partition, all by id or all by
-    name; {} if the leader does not answer.
+    """Returns a leader's answers, or {} if it does not answer. All questions have the same isolation level, each is
+    about a different partition, and all name their topics in the same way: by id or by name.
     """
     positions = [question.position for question in questions]
     call = FetchTailsById if positions[0].topic_id else FetchTails
@@ -48,7 +48,7 @@ async def poll(
 
 
 def bundle_up(bundles: list[dict[tuple[bytes, int], Question]], question: Question) -> None:
-    """Put a question into the first bundle without its partition: a broker takes each partition once per request."""
+    """Put a question into the first bundle that lacks its partition: a broker takes each partition once per request."""
     key = question.position.of
     for bundle in bundles:
         if key not in bundle and len(bundle) < _MOST_PARTITIONS:
@@ -59,14 +59,14 @@ def bundle_up(bundles: list[dict[tuple[bytes, int], Question]], question: Questi
 
 _CHANNEL: Final = Channel("ends")
 NEAR_S: Final = 5.0
-"""A reader that is behind by no more than what came meanwhile is near the end."""
+"""A reader is near the end if it lacks no more than the records of the last seconds: this many, at most twice."""
 _LITTLE: Final = 1
-"""Bytes that are asked for: what the log holds is not looked at."""
+"""The byte limit of a poll for the end: the records themselves are not needed."""
 
 
 class _End(NamedTuple):
-    """What was last heard of a log: up to where it can be read, and its element without records. `before`: where it
-    ended at `at`, which is moved on every `NEAR_S` seconds.
+    """The last known end of a log, and the log's element without records. `before`: the end at the time `at`. Both move
+    forward every `NEAR_S` seconds.
     """
 
     offset: int
@@ -80,7 +80,7 @@ _Log = tuple[bytes, int, int]
 
 
 class Ends:
-    """What is known of logs that somebody reads."""
+    """The known ends of the logs that are read."""
 
     def __init__(self, upstream: KafkaUpstream, tasks: Tasks) -> None:
         self._upstream = upstream
@@ -89,7 +89,7 @@ class Ends:
         self._asking: dict[_Log, asyncio.Task[None]] = {}
 
     def note(self, log: bytes, partition: int, isolation: int, element: bytes) -> None:
-        """An element of v11 without error has come, be it by a poll of a reader's own: where the log ends now."""
+        """Take the end of a log from an element of v11 without an error, which a reader's own poll may have brought."""
         key, now = (log, partition, isolation), asyncio.get_running_loop().time()
         offset = fetch.watermarks(element, 0).end(isolation)
         last = self._ends.get(key)
@@ -101,17 +101,17 @@ class Ends:
             self._ends[key] = _End(offset, element, last.offset, now)
 
     def is_known(self, question: Question) -> bool:
-        """Whether anything was heard of the log."""
+        """Whether the end of the log is known."""
         return _log(question) in self._ends
 
     def is_reached(self, question: Question) -> bool:
-        """Whether there is nothing to read there, as far as is known."""
+        """Whether the question's offset is at the last known end, or behind it."""
         end = self._ends.get(_log(question))
         return end is not None and question.position.offset >= end.offset
 
     def is_deleted(self, question: Question) -> bool:
-        """Whether the log begins behind it, as far as is known: records were deleted (KIP-107), or are too old. It
-        begins at the same offset for both isolation levels, and what was heard of one may be old.
+        """Whether the log is known to begin behind the question's offset, because records were deleted (KIP-107) or
+        expired. Both isolation levels count, as the log begins at the same offset for both and either may be older.
         """
         log, partition, _ = _log(question)
         ends = [self._ends.get((log, partition, isolation)) for isolation in (0, 1)]
@@ -119,22 +119,22 @@ class Ends:
         return bool(starts) and question.position.offset < max(starts)
 
     def is_near(self, question: Question) -> bool:
-        """Whether what is to be read there has come in the last seconds."""
+        """Whether the log has grown past the question's offset only in the last seconds (`NEAR_S`)."""
         end = self._ends.get(_log(question))
         return end is not None and question.position.offset >= end.before
 
     def empty(self, question: Question) -> bytes | None:
-        """An element of v11 that has no records, with what was last heard of the log; None where nothing was."""
+        """An element of v11 without records, as last received for the log; None if there was none."""
         end = self._ends.get(_log(question))
         return None if end is None else end.empty
 
     def forget(self, log: bytes, partition: int) -> None:
-        """Nobody reads a partition any more."""
+        """Drop the ends of a partition that has no reader any more."""
         for isolation in (0, 1):
             self._ends.pop((log, partition, isolation), None)
 
     async def learn(self, questions: Iterable[Question]) -> None:
-        """Ask where the logs end of which nothing was heard. What a broker does not answer stays unknown."""
+        """Ask for the ends of those logs whose end is unknown. It stays unknown where the broker does not answer."""
         logs = {_log(question): question for question in questions if not self.is_known(question)}
         by_leader: dict[tuple[int, int, bool], list[Question]] = {}
         for log, question in logs.items():
@@ -158,7 +158,7 @@ class Ends:
         for question in questions:
             log, partition = question.position.of
             fetched = answer.get((log, partition))
-            if fetched is not None and not fetched.error:  # else it stays unknown: whoever asked goes on alone
+            if fetched is not None and not fetched.error:  # else the end stays unknown and each reader polls alone
                 self.note(log, partition, question.isolation, fetch.empty_element(fetched.element, 0, VERSION))
 
 

@@ -1,6 +1,6 @@
-"""What readers ask, and what they are given of what was found. Pure.
+"""What readers ask for, and which of the answers found they are given. Pure.
 
-The leader epoch that a reader knows is part of its question: brokers check it (KIP-320).
+A question includes the leader epoch that the reader knows, because brokers check it (KIP-320).
 """
 
 from __future__ import annotations
@@ -15,22 +15,22 @@ from sidecar.protocol.topic_ids import Ids
 
 
 class Question(NamedTuple):
-    """What decides a broker's answer to a reader, but for how much it takes."""
+    """Everything that a broker's answer to a reader depends on, except the byte limits."""
 
     position: Position
     isolation: int
 
 
 class Asked(NamedTuple):
-    """A question, and how many bytes of records its reader takes."""
+    """A question, and how many bytes of records its reader accepts."""
 
     question: Question
     most_bytes: int
 
 
 def asked_by(element: Octets, log: bytes, isolation: int, version: int, topic_id: bytes = b"") -> Asked | None:
-    """What a partition's element in a request asks of a log, by the id of its topic where there is one; None where a
-    poll for others would not answer it.
+    """Returns what a partition's element of a request asks of a log; by topic id if there is one. None if a shared poll
+    cannot answer it.
     """
     found = position_of(log, element, version, topic_id)
     return None if found is None else Asked(Question(found[0], isolation), found[1])
@@ -43,7 +43,7 @@ def questions_of(
     version: int,
     ids: Ids | None,
 ) -> list[Asked]:
-    """The questions of a request, of each partition about its log; none where a poll for others cannot answer one."""
+    """The questions of a request, one per partition, about its log; [] if a shared poll cannot answer one of them."""
     found: list[Asked] = []
     for part, (log, _) in both:
         topic_id = b"" if ids is None else ids[log]
@@ -57,8 +57,8 @@ def questions_of(
 def fitting(
     asked: Iterable[Asked], found: Mapping[Question, Fetched], most_bytes: int
 ) -> tuple[list[Fetched | None], Asked | None]:
-    """What a reader takes of what was found, for each of its questions in their order, and the last question whose
-    answer is too large for it: more than it takes of that partition, or than is left of `most_bytes`.
+    """Returns for each of a reader's questions, in order, the answer that it gets; and the last question whose answer
+    is too large: larger than the limit of its partition, or than what is left of `most_bytes`.
     """
     taken: list[Fetched | None] = []
     too_large: Asked | None = None

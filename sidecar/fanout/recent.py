@@ -1,12 +1,12 @@
-"""What shared polls brought a moment ago, for readers that come to ask just after. Pure.
+"""The answers to shared polls of the last seconds, for readers that ask just afterwards. Pure.
 
-`Recent` keeps the answers. `Chains` puts those together that go on from each other: a reader that comes late is up to
-date with the next answer, as it would be with a broker's. Without it, readers that a busy node cannot serve between two
-batches would fall behind for good. Answers that name aborted transactions (KIP-98) are not put together. `Bodies`
-encodes an answer once for all readers that get the same.
+`Recent` stores the answers. `Chains` joins answers that follow each other, so a late reader has caught up with its next
+answer, as it would have with a broker's. Without that, readers that a busy node cannot serve between two batches would
+stay behind for good. Answers that name aborted transactions (KIP-98) are not joined. `Bodies` encodes an answer once
+for all readers that get the same.
 
-What they say of the log's end is what was last heard of it, not what was true when their records came: from that
-clients know how far behind they are, and these are.
+An answer names the last known end of the log, not the end at the time when its records came: clients calculate their
+lag from it, and these readers do lag.
 """
 
 from __future__ import annotations
@@ -24,23 +24,25 @@ from sidecar.protocol.fetch_parts import caught_up
 from sidecar.protocol.primitives import Octets
 
 MOST_BYTES: Final = 32 * 1024 * 1024
-"""Of memory for what is kept."""
+"""The memory limit for stored answers."""
 ENTRY_BYTES: Final = 1_024
-"""What an answer takes beside its bytes."""
+"""Memory of an answer in addition to its bytes."""
 KEPT_S: Final = 60.0
-"""How far, in seconds, a reader may be behind before it reads by itself, on its own broker connection. Thousands of
-such connections cost more than the memory, and just then: a node that is short of CPU lets many fall behind at once."""
+"""How many seconds a reader may be behind before it reads by itself, on its own broker connection. Thousands of such
+connections cost more than the memory, at the worst time: a node that is short of CPU lets many readers fall behind at
+once.
+"""
 
 
 class Kept(NamedTuple):
-    """An answer, and when it came."""
+    """An answer and the time when it came."""
 
     fetched: Fetched
     at: float
 
 
 class Recent:
-    """Answers by question, the oldest first; times are in seconds of any clock."""
+    """Answers by question, the oldest first. Times are in seconds, of any clock."""
 
     __slots__ = ("_by_partition", "_bytes", "_kept", "_most")
 
@@ -51,7 +53,7 @@ class Recent:
         self._most = most_bytes
 
     def keep(self, question: Question, fetched: Fetched, now: float) -> Fetched:
-        """Remember an answer, in place of an older one to the same question. Returns it as it is kept."""
+        """Store an answer in place of an older one to the same question. Returns it as it is stored."""
         self._drop(question)
         fetched = _apart(fetched)
         self._kept[question] = Kept(fetched, now)
@@ -67,7 +69,7 @@ class Recent:
         return found if found is not None and found.at + KEPT_S > now else None
 
     def age(self, now: float) -> float | None:
-        """Drop what is too old. Seconds until the next one is; None where nothing is left."""
+        """Drop the answers that are too old. Returns the seconds until the next is too old; None if none is left."""
         while self._kept:
             question, kept = next(iter(self._kept.items()))
             if kept.at + KEPT_S > now:
@@ -81,7 +83,7 @@ class Recent:
             self._drop(question)
 
     def has(self, partition: tuple[bytes, int]) -> bool:
-        """Whether an answer about a log's partition is kept."""
+        """Whether an answer about a log's partition is stored."""
         return partition in self._by_partition
 
     def _drop(self, question: Question) -> None:
@@ -96,8 +98,8 @@ class Recent:
 
 
 def _apart(fetched: Fetched) -> Fetched:
-    """Without the rest of the broker's answer, which would stay in memory with it: a poll of 500 partitions is answered
-    with some 30 KB for a record in one of them.
+    """Returns an answer without the rest of the frame around it, which would stay in memory with it: a poll of 500
+    partitions is answered with about 30 KB for a record in one of them.
     """
     element = fetched.element
     if not isinstance(element, memoryview) or memoryview(element.obj).nbytes <= 2 * element.nbytes:
@@ -106,16 +108,16 @@ def _apart(fetched: Fetched) -> Fetched:
 
 
 _CHAIN_BYTES: Final = 256 * 1024
-"""Of records that are put together; a reader farther behind than that takes several answers."""
+"""Bytes of records that are joined at most. A reader that is farther behind gets several answers."""
 _MOST_PARTS: Final = 256
 _REMEMBERED: Final = 32
 _REMEMBERED_BYTES: Final = 32 * 1024 * 1024
-"""Of what was made of several answers, or of one that is older than the log's end."""
+"""Bytes at most of answers that were joined, or whose end of the log was replaced by a later one."""
 
 
 class Chains:
-    """Answers out of what is kept. What was put together serves all that ask the same, until `changed`. `empty`: an
-    element of v11 with what was last heard of a question's log, if anything was.
+    """Answers made from the stored ones. A joined answer serves all readers with the same question, until `changed`.
+    `empty` returns the element of v11 without records that was last received for the question's log, if there is one.
     """
 
     __slots__ = ("_bytes", "_empty", "_joined", "_recent")
@@ -127,8 +129,8 @@ class Chains:
         self._joined: dict[tuple[Question, int], Kept] = {}
 
     def answer(self, question: Question, most_bytes: int, now: float) -> Kept | None:
-        """What is known from there on, and when the last of it came; no more than `most_bytes` of records where several
-        answers make it.
+        """Returns the records known from the question's offset on, and when the last of them came. If several answers
+        are joined, they have at most `most_bytes` of records.
         """
         first = self._recent.get(question, now)
         if first is None:
@@ -146,7 +148,7 @@ class Chains:
         return found
 
     def changed(self) -> None:
-        """Something was kept, or forgotten."""
+        """Drop all joined answers, because an answer was stored or dropped."""
         self._joined.clear()
         self._bytes = 0
 
@@ -183,16 +185,16 @@ def _join(parts: list[Kept]) -> Kept:
 
 _HEAD: Final = Struct(">ii")
 _JOINED_BYTES: Final = 16 * 1024
-"""A body of so many bytes is copied into each answer: two parts cost more to write."""
+"""A body of up to this size is copied into each answer: to write it as a second part costs more."""
 _BODIES_BYTES: Final = 32 * 1024 * 1024
 _BODIES: Final = 1_024
 _NO_TOPIC: Final = b""
-"""Of an element without an answer around it."""
+"""The topic of an element that is stored without an answer around it."""
 
 
 class Bodies:
-    """What follows the correlation id, by version, topic (its id from v13 on) and element of v11. An element is known
-    by its identity: it is kept.
+    """The encoded answers after their correlation id, by version, topic (its id from v13 on) and element of v11.
+    An element is known by its `id()`, which stays valid because the element is stored too.
     """
 
     __slots__ = ("_bodies", "_bytes")
@@ -202,17 +204,17 @@ class Bodies:
         self._bytes = 0
 
     def answer(self, correlation_id: int, version: int, topic: bytes, element: Octets) -> list[Octets]:
-        """An answer frame, as parts that stay valid."""
+        """Returns an answer frame, in parts that stay valid."""
         found = self._bodies.get((version, topic, id(element)))
         body = self._add(version, topic, element) if found is None else found[1]
         head = _HEAD.pack(len(body) + 4, correlation_id)
         return [head + body] if len(body) <= _JOINED_BYTES else [head, body]
 
     def part(self, version: int, element: Octets) -> Octets:
-        """An element as a version has it, for an answer about several partitions."""
+        """Returns an element in the form of a version, for an answer about several partitions."""
         if version == VERSION:
             return element
-        version = min(version, FIRST_FLEXIBLE)  # all later ones have the same
+        version = min(version, FIRST_FLEXIBLE)  # all later versions have the same form
         found = self._bodies.get((version, _NO_TOPIC, id(element)))
         if found is not None:
             return found[1]
@@ -230,6 +232,6 @@ class Bodies:
         return body
 
     def clear(self) -> None:
-        """What was answered is answered no more."""
+        """Drop all encoded answers."""
         self._bodies.clear()
         self._bytes = 0

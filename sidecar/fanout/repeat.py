@@ -1,6 +1,6 @@
-"""Requests that a reader repeats, the offset apart: those are not read anew. Pure.
+"""Recognizes a reader's request that repeats its last one with another offset, so it is not parsed again. Pure.
 
-KIP-227 saves brokers the same work by sessions, which would have to be kept in step with the client's.
+KIP-227 saves brokers the same work by sessions, but those would have to be synchronized with the client's.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from sidecar.protocol.fetch import FetchPart, FetchRequest
 
 _OFFSET: Final = Struct(">q")
 _OFFSET_AT: Final = 8
-"""In a partition's element of v9 and later, behind its index and the leader epoch."""
+"""Where the offset is in a partition's element of v9 and later: after the index and the leader epoch."""
 _HEAD: Final = Struct(">qi")
-"""The length, the API key and the version; the correlation id."""
+"""Length, API key and version, read as one number; the correlation id."""
 _OFFSETS: Final = 64
-"""Of which a line remembers the questions."""
+"""The number of questions that a line remembers."""
 MOST_BYTES: Final = 1_024
-"""Of a request that is remembered: one partition, with a topic's name of 249 bytes, a client id and a rack, takes less.
-What clients fill it up with, 4 MiB at most, does not stay in memory.
+"""The largest request that is remembered. A request about one partition is smaller, with a topic's name of 249 bytes, a
+client id and a rack. A request that a client pads, to 4 MiB at most, does not stay in memory.
 """
 
 
 class Line:
-    """What readers ask that differ by their offset alone. They share the questions: thousands would make their own."""
+    """Questions that differ by their offset alone. Readers share them, so that each does not create its own."""
 
     __slots__ = ("__weakref__", "_asked", "_first")
 
@@ -38,7 +38,7 @@ class Line:
         self._asked = {first.question.position.offset: first}
 
     def at(self, offset: int) -> Asked:
-        """What one of them asks at an offset."""
+        """The question at an offset."""
         asked = self._asked.get(offset)
         if asked is None:
             question, most_bytes = self._first
@@ -50,7 +50,7 @@ class Line:
 
 
 class Lines:
-    """Those of which there are readers."""
+    """The lines that have readers."""
 
     __slots__ = ("_lines",)
 
@@ -58,7 +58,7 @@ class Lines:
         self._lines: WeakValueDictionary[Asked, Line] = WeakValueDictionary()
 
     def of(self, asked: Asked) -> Line:
-        """The line of somebody who asks this."""
+        """Returns the line that a question belongs to."""
         question, most_bytes = asked
         key = Asked(Question(question.position._replace(offset=0), question.isolation), most_bytes)
         line = self._lines.get(key)
@@ -69,9 +69,9 @@ class Lines:
 
 @dataclass(slots=True, eq=False)
 class Repeat:
-    """The last request of a connection: of v9 or later, about one partition, by a consumer. `log` is what it reads;
-    `fields` are without the positions of the frame. `asked`: what the last one asked; `correlation_id` is its own, 0
-    for the first.
+    """The last request of a connection: v9 or later, about one partition, by a consumer. `log` is the log that it
+    reads; `fields` and `part` are without positions in the frame. `asked` is the question of the newest repetition and
+    `correlation_id` its correlation id, 0 if there was none yet.
     """
 
     fields: FetchRequest
@@ -88,7 +88,7 @@ class Repeat:
 
     @classmethod
     def of(cls, request: Request, fields: FetchRequest, asked: Asked, lines: Lines) -> Repeat | None:
-        """Of a request that was read; None for a follower's, and for one that is too large to be remembered."""
+        """Remembers a request that was read. None for a follower's request and for one above `MOST_BYTES`."""
         frame = request.frame
         if fields.replica_id >= 0 or frame.size > MOST_BYTES:
             return None
@@ -103,7 +103,7 @@ class Repeat:
         return cls(fields, part, position.log, asked, position.offset, line, head, before, behind, behind_at)
 
     def asks(self, frame: Frame) -> Asked | None:
-        """What a request asks if it is the same but for the offset and the correlation id; None for any other."""
+        """What a frame asks for, if it differs by the offset and the correlation id alone; None for any other."""
         buffer, start = frame.buffer, frame.start
         head, self.correlation_id = _HEAD.unpack_from(buffer, start)
         if head != self._head or not buffer.startswith(self._before, start + _HEAD.size):

@@ -1,10 +1,12 @@
-"""The shared polls: questions that wait are bundled by leader and isolation level, and each bundle is one long poll.
+"""The shared polls: waiting questions are bundled by leader and isolation level, and each bundle is one long poll.
 
-A question that comes while polls stand is asked at once, on its own connection, as a broker answers those of one
-connection in turn. Polls end after half a second at the latest; what they carried then goes on in few bundles.
+A question that comes while polls are under way is sent at once, on a connection of its own, because a broker answers
+the requests of a connection one after the other. A poll ends after half a second at the latest; its unanswered
+questions then continue in a few bundles.
 
-What is behind the records that came is asked for at once, before its first reader is: a node that needs longer than
-`UNWATCHED_S` for thousands of readers could not vouch for what it kept, and each that is behind would read alone.
+The question that follows an answer is sent at once, before the first reader asks it. A busy node may need longer than
+`UNWATCHED_S` to serve thousands of readers. Without a poll for so long it could not trust its stored answers, and each
+reader that lags would read by itself.
 """
 
 from __future__ import annotations
@@ -28,27 +30,27 @@ from sidecar.protocol.calls.tails import VERSION, Fetched, error_of
 from sidecar.protocol.errors import STALE_ROUTE, ErrorCode
 
 WAIT_MS: Final = 500
-"""How long a poll is parked. A reader's answer about the log's end is no older than this."""
+"""The wait limit of a poll. A reader's answer about the log's end is no older than this."""
 _GATHER_S: Final = 0.005
-"""How long questions that had no answer wait for others to go on with."""
+"""How long unanswered questions wait before they are sent again, so that others can join their bundles."""
 UNWATCHED_S: Final = 0.05
-"""Kafka takes longer to delete a topic and create another one of its name."""
+"""Kafka takes longer than this to delete a topic and create another one of the same name."""
 AHEAD_S: Final = 5.0
-"""For how long polls go on without a reader that waits: those who were given records come again, however late."""
+"""How long polls continue without a waiting reader: readers that were given records ask again, however late."""
 _AGING_S: Final = 1.0
-"""Between two looks for answers that are too old: a thousand of them may come each second."""
+"""The least time between two checks for answers that are too old: a thousand answers may come each second."""
 _MOST_BYTES: Final = 8 * 1024 * 1024
 _PARTITION_BYTES: Final = 1024 * 1024
 _MOST_QUESTIONS: Final = 8
-"""Of one partition: each takes its own poll."""
+"""The limit of questions about one partition: each takes its own poll."""
 _MOST_AT_ONCE: Final = 64
 MOST_POLLS: Final = 64
-"""Beyond so many at a time, each on its own connection that stays, readers do better to ask alone."""
+"""The limit of polls under way, each on a connection that stays open. Above it readers do better to poll alone."""
 
 
 class Tails:
-    """The polls of one node. `longest_s`: how long readers wait at most for a first byte, where many do and their own
-    limit is shorter. `least_readers`: so many of a partition wait together, two or more.
+    """The polls of one node. `longest_s`: the longest wait for a first byte if many readers wait, for readers whose own
+    limit is shorter. `least_readers`: from this number of readers on, two or more, those of a partition wait together.
     """
 
     def __init__(self, upstream: KafkaUpstream, tasks: Tasks, longest_s: float, least_readers: int = LEAST) -> None:
@@ -63,18 +65,18 @@ class Tails:
         self._readers: dict[Question, dict[Reader, None]] = {}
         self._asked: dict[tuple[bytes, int], set[Question]] = {}
         self._under_way: set[Question] = set()
-        """The same questions."""
+        """The questions of `_asked` as one set."""
         self._watched: dict[tuple[bytes, int], float] = {}
-        """When the last poll ended of partitions whose answers are kept."""
+        """For partitions with stored answers: when their last poll ended."""
         self._to_ask: dict[Question, None] = {}
         self._ahead: dict[Question, float] = {}
-        """Until when questions are asked without a reader, by the loop's clock."""
+        """The time until which a question is asked without a reader, by the loop's clock."""
         self._follows = False
         self._asking_soon = False
         self._asking_later: asyncio.TimerHandle | None = None
         self._channels: dict[int, set[int]] = {}
         self.polls = 0
-        """How many are under way."""
+        """The number of polls under way."""
         self.crowd = Crowd(least_readers)
         self.ends = Ends(upstream, tasks)
         self._recent = Recent()
@@ -85,18 +87,18 @@ class Tails:
     # What is known --------------------------------------------------------------------------------------------------
 
     def has_room(self, question: Question) -> bool:
-        """Whether a question waits for polls that there are, or one more of them is not too many."""
+        """Whether a question is already in a poll under way, or one more poll may start."""
         return question in self._under_way or self.polls < MOST_POLLS
 
     @property
     def waiting(self) -> int:
-        """How many readers wait, each counted by the questions that it asks."""
+        """The number of waiting readers, each counted once per question."""
         return sum(map(len, self._readers.values()))
 
     def answer(self, question: Question, most_bytes: int) -> Fetched | None:
-        """The answers of a moment ago, as long as polls have stood ever since: they would have ended if the log
-        had gone. None of what the log has deleted since. `most_bytes` of records, where several answers are put
-        together.
+        """Returns the recent answers, if polls have been under way ever since: those would have ended with an error if
+        the log had been deleted. None if the log has since deleted the question's offset. If several answers are
+        joined, they have at most `most_bytes` of records.
         """
         now = self.now()
         found = self._chains.answer(question, most_bytes, now)
@@ -105,8 +107,8 @@ class Tails:
         return found.fetched
 
     def offer(self, asked: Sequence[Asked], most_bytes: int) -> dict[Question, Fetched] | None:
-        """What a reader gets at once of what others got, up to `most_bytes` of records each; where that is
-        nothing it may wait. None for one that does better alone: far from an end, or one poll too many.
+        """Returns the stored answers that a reader can have at once, up to `most_bytes` of records each; {} if it may
+        wait instead. None if it should read by itself: it is far from an end, or would need one poll too many.
         """
         found: dict[Question, Fetched] = {}
         for question, most in asked:
@@ -124,25 +126,25 @@ class Tails:
         return found
 
     def _is_unwatched(self, partition: tuple[bytes, int], now: float) -> bool:
-        """Whether so much time has passed without a poll that the log may be another one of the same name."""
+        """Whether no poll was under way for so long that the log may be a new one of the same name."""
         return partition not in self._asked and now - self._watched.get(partition, 0.0) > UNWATCHED_S
 
     async def learn(self, questions: Sequence[Question]) -> None:
-        """Ask where the logs end of which nothing was heard (`Ends.learn`)."""
+        """Ask for the unknown ends of these logs (`Ends.learn`)."""
         try:
             await self.ends.learn(questions)
         finally:
             for question in questions:
-                if not self.crowd.reads(*question.position.of):  # all who wanted to know may have gone meanwhile
+                if not self.crowd.reads(*question.position.of):  # all readers may have disconnected in the meantime
                     self.ends.forget(*question.position.of)
 
     def connection_closed(self, connection: int) -> None:
-        """A client has gone: it reads nothing any more."""
+        """Remove a closed connection from the readers of its partitions."""
         for log, partition in self.crowd.leaves(connection):
             self.ends.forget(log, partition)
 
     def may_wait(self, question: Question) -> bool:
-        """Whether a reader waits with others: at the end, or near it where not too many questions are under way."""
+        """Whether a reader may wait with others: at the end, or near it if few questions are under way."""
         if self.ends.is_reached(question) or question in self._under_way:
             return True
         few = len(self._asked.get(question.position.of, ())) < _MOST_QUESTIONS and len(self._to_ask) < _MOST_AT_ONCE
@@ -151,16 +153,16 @@ class Tails:
     # Readers --------------------------------------------------------------------------------------------------------
 
     def wait_s(self, asked_s: float, number: int) -> float:
-        """How long one more reader waits for a first byte (`waiting`). One that sends many requests counts once."""
+        """How long one more reader waits for a first byte (`waiting`). A connection with many requests counts once."""
         return waiting.wait_s(asked_s, min(self._parked, self.crowd.connections), self._longest_s, number)
 
     def is_waited_for(self, question: Question) -> bool:
-        """Whether a poll is to answer it that readers wait for: one more may wait with them."""
+        """Whether other readers already wait for the answer to a question."""
         return question in self._readers
 
     def park(self, reader: Reader, asked: Iterable[Asked], seconds: float) -> int:
-        """Call the reader back when one of its questions is answered, or the time is up. Returns what `hurry` and
-        `leave` take.
+        """Call the reader back when one of its questions is answered, or after `seconds`. Returns the tick for `hurry`
+        and `leave`.
         """
         self._parked += 1
         for question, _ in asked:
@@ -177,13 +179,13 @@ class Tails:
         return self._deadlines.add(reader, seconds)
 
     def hurry(self, reader: Reader, tick: int, seconds: float) -> int:
-        """The time is up earlier, in so many seconds."""
+        """Shorten a reader's wait to `seconds` from now. Returns its new tick."""
         self._deadlines.remove(reader, tick)
         return self._deadlines.add(reader, seconds)
 
     def woken(self, reader: Reader, asked: Sequence[Asked], tick: int) -> None:
-        """The same as `leave` for a reader of one question, which was answered: nobody waits for that any more, but who
-        came to ask it again before its turn to be woken.
+        """The same as `leave`, for a reader of one question that was answered. No reader waits for that question any
+        more, except readers that asked it again before this one was woken.
         """
         if asked[0].question in self._readers:
             self.leave(reader, asked, tick)
@@ -192,7 +194,7 @@ class Tails:
         self._deadlines.remove(reader, tick)
 
     def leave(self, reader: Reader, asked: Iterable[Asked], tick: int) -> None:
-        """The reader does not wait any more. Its polls go on for a while: most come again."""
+        """Remove a reader that no longer waits. Its polls continue for a while: most readers ask again."""
         self._parked -= 1
         self._deadlines.remove(reader, tick)
         for question, _ in asked:
@@ -251,7 +253,7 @@ class Tails:
             if not channels:
                 self._channels.pop(leader, None)
             self._forget_asked(questions)
-            self._answered(questions, answer)  # without one, each waiting reader looks for the leaders again
+            self._answered(questions, answer)  # without an answer, each waiting reader looks for the leaders again
 
     def _forget_asked(self, questions: list[Question]) -> None:
         now = self.now()
@@ -264,7 +266,7 @@ class Tails:
                 self._watched[question.position.of] = now
 
     def _answered(self, questions: list[Question], answer: Mapping[tuple[bytes, int], Fetched]) -> None:
-        """Answer the readers of what was found; ask the rest again."""
+        """Pass the answers found to their readers; ask the other questions again."""
         now = self.now()
         found: dict[Question, Fetched] = {}
         failed: set[tuple[bytes, int]] = set()
@@ -296,7 +298,7 @@ class Tails:
         self._wake(found)
 
     def _took(self, question: Question, fetched: Fetched, now: float) -> Fetched | None:
-        """The records to a question, as they are kept; None where there are none: then it is asked again."""
+        """Stores the records of an answer and returns it as stored. None if it has none: then it is asked again."""
         waits, until = question in self._readers, self._ahead.pop(question, 0.0)
         until = now + AHEAD_S if waits else until
         log, partition = question.position.of
@@ -314,7 +316,7 @@ class Tails:
         return None
 
     def _follow(self, question: Question, fetched: Fetched, until: float) -> None:
-        """Ask for what is behind these records: at once, unless there are many polls."""
+        """Ask for what follows these records: at once, or with the next bundles if many polls are under way."""
         after = fetch.offset_behind(fetched.element, fetched.record_bytes)
         if after is None:
             return
@@ -332,7 +334,7 @@ class Tails:
             self._asking_later = asyncio.get_running_loop().call_later(_GATHER_S, self._ask)
 
     def _forget_answers(self, partitions: set[tuple[bytes, int]]) -> None:
-        """A log that moved or went may be another one by now."""
+        """Drop the answers about partitions whose log moved or was deleted: it may be another log by now."""
         for partition in partitions:
             self._recent.forget(partition)
 

@@ -1,11 +1,12 @@
-"""Readers that wait at the end of a log: how long each does, when its time is up, and who is answered in which turn.
+"""How long each reader at the end of a log waits, when its time is up, and in which order readers are answered.
 
-An empty answer costs a node some 30 µs, and the next request comes at once. So the more readers wait, the longer each
-of them does: all of them together are given some 200 empty answers a second, or more once the longest wait is reached.
-Clients of Fetch v11 bear that: none ends a request before its request timeout, 30 s and more where it is not set (10 s
-beyond its own wait in franz-go). A reader that sends another request on the connection is answered as early as it asked
-for, and so is one that asks for a part of what it reads there. KafkaJS sends heartbeats only when a Fetch has ended
-(its `runner.js`): the longest wait is below the least session timeout of a group, 6 s by default.
+An empty answer costs a node about 30 µs, and the client's next request follows at once. So the more readers wait, the
+longer each of them waits: together they get about 200 empty answers a second, or more once the longest wait is reached.
+Clients of Fetch v11 accept that: none gives a request up before its request timeout, which is at least 30 s by default
+(in franz-go 10 s more than its own wait). A reader that sends another request on the connection is answered after the
+wait that it asked for, as is one that asks for only some of the partitions it reads there. KafkaJS sends heartbeats
+only when a Fetch has ended (its `runner.js`): the longest wait is below the least session timeout of a group, 6 s by
+default.
 """
 
 from __future__ import annotations
@@ -21,15 +22,15 @@ from sidecar.fanout.question import Question
 from sidecar.protocol.calls.tails import Fetched
 
 EACH_S: Final = 0.005
-"""How much longer all wait for each one that does."""
+"""Seconds by which each waiting reader prolongs the wait of all."""
 _SPREAD: Final = 0.25
-"""Which share of a wait, the last one, is when they come to ask again: thousands of them were answered at once."""
+"""The last part of a wait over which its ends are spread: otherwise thousands would be answered at the same time."""
 _GOLDEN: Final = 0.6180339887
 
 
 def wait_s(asked_s: float, waiting: int, longest_s: float, number: int) -> float:
-    """Seconds until the empty answer: `asked_s` is what the client asked for, and the least; `longest_s` the most that
-    it is made to wait. Readers of different `number` come to ask again at different times.
+    """Seconds until the empty answer, at least `asked_s`, the client's own limit, and at most `longest_s` if that is
+    longer. For readers of different `number` the waits end at different times.
     """
     crowded = min(longest_s, waiting * EACH_S)
     if crowded <= asked_s:
@@ -50,7 +51,7 @@ class _Tick(NamedTuple, Generic[WaiterT]):
 
 
 class Wheel(Generic[WaiterT]):
-    """`due` is called with those whose time has come, in the order in which they came, and what `add` returned."""
+    """Calls `due` with the waiters whose time is up, in the order in which they came, and with the number of `add`."""
 
     __slots__ = ("_due", "_loop", "_ticks")
 
@@ -60,11 +61,11 @@ class Wheel(Generic[WaiterT]):
         self._ticks: dict[int, _Tick[WaiterT]] = {}
 
     def add(self, waiter: WaiterT, seconds: float) -> int:
-        """Its time comes in so many seconds, at most a tick later, or ten from one second on. Returns what `remove`
-        takes.
+        """Add a waiter whose time is up in `seconds`, at most one tick late, or ten ticks from one second on. Returns
+        the number for `remove`.
         """
         loop = self._loop
-        if loop is None:  # asking for it is a system call (getpid)
+        if loop is None:  # get_running_loop is a system call (getpid)
             loop = self._loop = asyncio.get_running_loop()
         number = int((loop.time() + seconds) / TICK_S) + 1
         if seconds >= _LONG_S:
@@ -76,13 +77,13 @@ class Wheel(Generic[WaiterT]):
         return number
 
     def now(self) -> float:
-        """The clock of the loop, in seconds."""
+        """Seconds by the clock of the event loop."""
         if self._loop is None:
             self._loop = asyncio.get_running_loop()
         return self._loop.time()
 
     def remove(self, waiter: WaiterT, number: int) -> None:
-        """It waits no more. A tick that nobody waits for ends with it: a client may ask for one in 24 days."""
+        """Remove a waiter. A tick without waiters ends with its last one: a client may ask for a wait of 24 days."""
         tick = self._ticks.get(number)
         if tick is None:
             return
@@ -96,47 +97,47 @@ class Wheel(Generic[WaiterT]):
 
 
 AT_A_TIME: Final = 64
-"""Readers that are answered in one turn of the event loop."""
+"""The number of readers that are answered in one turn of the event loop."""
 
 
 class Reader(Protocol):
     """A reader that waits for an answer."""
 
     def arrived(self, found: Mapping[Question, Fetched]) -> None:
-        """One of its questions is answered, or more; it waits for none of them any more."""
+        """One or more of its questions are answered; it no longer waits for any of them."""
 
     def expired(self, tick: int) -> None:
-        """Its time has come, and nothing else. `tick`: what `park` or `hurry` returned."""
+        """Its time is up, without an answer. `tick`: what `park` or `hurry` returned."""
 
 
 class Waking:
-    """Groups of readers, each with what all of it is given: an answer, or the tick whose time has come."""
+    """Groups of readers, each with what all of its readers get: answers, or the tick whose time is up."""
 
     __slots__ = ("_groups", "_left", "_turn_comes", "is_busy")
 
     def __init__(self) -> None:
         self._groups: deque[tuple[Iterator[Reader], Mapping[Question, Fetched] | int]] = deque()
         self._left = AT_A_TIME
-        """How many this turn may answer, whichever groups they are of."""
+        """The number of readers that this turn may still answer, in all groups together."""
         self._turn_comes = False
         self.is_busy = False
-        """Whether a later turn goes on with it."""
+        """Whether readers are left for a later turn."""
 
     @property
     def left(self) -> int:
-        """How many readers have not had their turn."""
+        """The number of readers that were not answered yet."""
         return sum(length_hint(readers) for readers, _ in self._groups)
 
     def add(self, readers: Iterable[Reader], found: Mapping[Question, Fetched] | int) -> None:
-        """Answer these after those that were added before; at once as many as this turn may. Nobody may change
-        `readers`.
+        """Answer these readers after those added before; in this turn as many as it may still answer. `readers` must
+        not change afterwards.
         """
         self._groups.append((iter(readers), found))
         if not self.is_busy:
             self._answer()
 
     def go_on(self) -> None:
-        """Answer as many as one turn may."""
+        """Answer as many readers as one turn may."""
         self._left = AT_A_TIME
         self._answer()
 
@@ -153,7 +154,7 @@ class Waking:
                         reader.arrived(found)
                 if left:
                     groups.popleft()
-        finally:  # whatever befalls one reader, the others are answered
+        finally:  # also if one reader raises, the others are answered
             self._left, self.is_busy = left, bool(groups)
             if left < AT_A_TIME and not self._turn_comes:
                 self._turn_comes = True

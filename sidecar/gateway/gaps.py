@@ -1,4 +1,4 @@
-"""Keeps idempotent batches in order when a broker was lost while some of them were on their way. Pure.
+"""Keeps idempotent batches in order when a broker was lost while it had unanswered batches. Pure.
 
 A client sends several batches of a partition without waiting. Where it is connected to a broker itself it loses all of
 them with that connection and sends all of them again. Behind a node only the node's own connection is lost: what the
@@ -38,7 +38,7 @@ _HALF: Final = SEQUENCE_MODULUS // 2
 
 
 class Place(NamedTuple):
-    """Where a batch stands in its producer's order."""
+    """The position of a batch in its producer's order."""
 
     producer_id: int
     epoch: int
@@ -46,13 +46,13 @@ class Place(NamedTuple):
 
 
 def signature(buffer: Buffer, start: int, end: int) -> Buffer:
-    """What has to be kept of a batch to know its place later: a copy of a few bytes."""
+    """Returns a copy of the few bytes of a batch from which `place_of` reads its place later."""
     stop = start + _TO
     return buffer[start + _FROM : min(end, stop)]
 
 
 def place_of(kept: Buffer) -> Place | None:
-    """A batch's place; None for one without a producer id, and for what is no v2 batch."""
+    """A batch's place; None for a batch without a producer id, or if it is not a v2 batch."""
     if len(kept) < _TO - _FROM or kept[0] != 2:
         return None
     found = Place(*_PLACE.unpack(kept))
@@ -60,9 +60,10 @@ def place_of(kept: Buffer) -> Place | None:
 
 
 class OrdinaryBatches:
-    """The state of Produce for ordinary partitions on one client connection: what it has to send again before it may go
-    on (`expected` is empty nearly always), whether it ever sent anything there (`were_sent`), and which version of the
-    cluster's view names the brokers that have what is under way (`sent_under`).
+    """The state of Produce for ordinary partitions on one client connection. `expected`: the batches that the client
+    has to send again before later ones are accepted; nearly always empty. `were_sent`: whether it ever sent a batch to
+    an ordinary partition. `sent_under`: the version of the cluster's view in which the brokers that have its unanswered
+    batches lead.
     """
 
     __slots__ = ("expected", "sent_under", "were_sent")
@@ -73,11 +74,11 @@ class OrdinaryBatches:
         self.expected: dict[tuple[bytes, int], Place] = {}
 
     def matters(self) -> bool:
-        """Whether anything is, or may be, in front of what the client sends next."""
+        """Whether the client's next batch may follow one that is unanswered or has to be sent again."""
         return self.were_sent or bool(self.expected)
 
     def lost(self, topic: bytes, partition: int, kept: Buffer) -> None:
-        """A batch is to be sent again by the client. Of several the first to be reported is the earliest."""
+        """Note that the client has to send a batch again. If there are several, the earliest in order counts."""
         place = place_of(kept)
         if place is not None:
             self.expects(topic, partition, place)
@@ -89,8 +90,8 @@ class OrdinaryBatches:
             self.expected[topic, partition] = place
 
     def appended(self, topic: bytes, partition: int, kept: Buffer) -> None:
-        """A batch is in the log. What was to come before it does not come any more where its client takes it for
-        delivered then (librdkafka), and is a repeat where the client sends it again.
+        """Note that a batch is in the log. No earlier batch is expected any more: some clients (librdkafka) then treat
+        earlier ones as delivered, and others send them again as repeats.
         """
         expected = self.expected.get((topic, partition))
         place = place_of(kept) if expected is not None else None
@@ -100,13 +101,13 @@ class OrdinaryBatches:
             del self.expected[topic, partition]
 
     def named(self, topic: bytes, partition: int, topic_id: bytes) -> None:
-        """The name of a topic's id: it may not have been known when a batch for the topic was lost."""
+        """Move what is noted under a topic's id to its name, which was unknown when the batch was lost."""
         place = self.expected.pop((stand_in(topic_id), partition), None)
         if place is not None:
             self.expects(topic, partition, place)
 
     def admits(self, topic: bytes, partition: int, kept: Buffer) -> bool:
-        """Whether a batch may go on: the one that is expected, an earlier one, or one of a new epoch or producer."""
+        """Whether a batch may be sent on: the expected one, an earlier one, or one of a new epoch or producer."""
         expected = self.expected.get((topic, partition))
         place = place_of(kept) if expected is not None else None
         if expected is None or place is None:

@@ -1,8 +1,8 @@
-"""Who leads a partition now, in answers to Produce, Fetch, ShareFetch and ShareAcknowledge that refuse it (KIP-951,
-KIP-932): the nodes where clients see the brokers. What a broker says of brokers is learnt, and never passed on: its
-addresses would lead clients past the nodes.
+"""Names the current leader of a partition in answers to Produce, Fetch, ShareFetch and ShareAcknowledge that refuse it
+(KIP-951, KIP-932): as a node, where clients see the brokers. What a broker answers about leaders is stored in the view
+and never passed on: its addresses would lead clients past the nodes.
 
-A client takes the word of a newer leader epoch alone, and asks again at once.
+A client accepts only a newer leader epoch, and sends its request again at once.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _UNKNOWN: Final = -1
 
 
 class LeaderHints:
-    """What a node says of leaders."""
+    """The leaders that a node names to its clients."""
 
     def __init__(self, view: ClusterView, nodes: NodeDirectory, kinds: Kinds) -> None:
         self._view = view
@@ -31,8 +31,8 @@ class LeaderHints:
         self._kinds = kinds
 
     def learn(self, found: Mapping[tuple[bytes, int], Found], ids: Ids | None = None) -> None:
-        """Take what a broker says of partitions; `ids`: those of its request. A topic that was created anew meanwhile
-        has leader epochs of its own: a higher one of the former would stay, and its leader with it.
+        """Store the leaders that a broker named; `ids`: the topic ids of the request. A topic that was created again in
+        the meantime has new leader epochs: a higher epoch of the old topic would keep its leader in the view.
         """
         if found and ids is not None:
             names = self._view.names
@@ -41,8 +41,8 @@ class LeaderHints:
             self._view.learn(found)
 
     def of(self, listener: str, errors: Iterable[tuple[bytes, int, int]]) -> dict[tuple[bytes, int], Leader]:
-        """Who leads each partition (topic, index, error code) that a client of a listener asked the wrong one for, as
-        far as it is known. Of a shadow nothing is said: the leader epochs that clients see are its source's.
+        """Returns the leader, if known, of each partition (topic, index, error code) whose error says that another
+        broker leads it. Never of a shadow: the leader epochs that clients see are its source's.
         """
         found: dict[tuple[bytes, int], Leader] = {}
         for topic, partition, error in errors:
@@ -62,7 +62,7 @@ class LeaderHints:
         return encode_answer(exchange.correlation_id, exchange.version, results, throttle_ms, ids, leaders)
 
     def learn_shared(self, answer: Values) -> None:
-        """Take what a broker says in an answer to ShareFetch or ShareAcknowledge."""
+        """Store the leaders that a broker named in an answer to ShareFetch or ShareAcknowledge."""
         for name, found in self._shared(answer):
             leader = found["current_leader"]
             self.learn({(name, found["partition_index"]): Found(leader["leader_id"], leader["leader_epoch"])})
@@ -80,7 +80,7 @@ class LeaderHints:
         ]
 
     def _shared(self, answer: Values) -> list[tuple[bytes, Values]]:
-        """The partitions of an answer by topic ids that somebody is asked for who does not lead them."""
+        """The partitions of an answer by topic ids whose request went to a broker that does not lead them."""
         names = self._view.names
         return [
             (name, found)
