@@ -1,9 +1,9 @@
-"""How many connections of clients there may be: in all, from one address, of one principal, and how fast they come.
+"""Limits on client connections: their number in all, per address and per principal, and the rate of new ones.
 
-It decides and counts, and closes nothing: a listener or a handler asks for a `Seat` for each connection and closes the
-one that gets none. Limits are per node, as Kafka's `max.connections` and `max.connections.per.ip` are per broker.
-Some of the process's open files are kept back for the node's own connections to brokers and Redis, and for the admin
-port: a stranger who opens sockets until no file is left would shut out health checks, too.
+`Admission` decides and counts, and closes nothing: a listener or a handler requests a `Seat` for each connection, and
+closes the connection if it gets none. Limits are per node, as Kafka's `max.connections` and `max.connections.per.ip`
+are per broker. Some of the process's open files are reserved for the node's own connections to brokers and Redis, and
+for the admin port: otherwise a client that opens sockets until no file is left would block health checks, too.
 """
 
 import resource
@@ -18,10 +18,10 @@ from typing import Final
 from sidecar.protocol.limits import MOST_CONNECTIONS
 
 BURST_S: Final = 10
-"""Connections of so many seconds may come at once, as Kafka's quota window allows: clients of a node that died all
-come together."""
+"""Seconds of the rate that may be used at once, as Kafka's quota window allows: clients of a node that died all
+reconnect at the same time."""
 _ADDRESSES: Final = 10_000
-"""Addresses whose rate is remembered. The one that came first is forgotten, and may come as fast as a new one."""
+"""Addresses whose rate is remembered. With one more, the oldest is forgotten and starts with an unused rate."""
 _UNLIMITED_FILES: Final = 1_048_576
 _ADMIN_PART: Final = 4
 _ADMIN_MOST: Final = 256
@@ -41,10 +41,12 @@ class Refusal(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ConnectionLimits:
-    """`connections`: in all; `per_address`, `per_principal`; `rate`: per second, an address may have half of it;
-    0 for none of the last two. `files`: open files that clients may have, with the connections to brokers made for
-    them; those from one address, `address_files`. `overrides`: addresses (`address_group`) with a limit of their own in
-    place of `per_address`, which may have all files.
+    """The limits of one node.
+
+    `connections`: in all; `per_address`; `per_principal` and `rate` (new connections per second, of which one address
+    may use half): 0 for no limit. `files`: open files for clients and for the connections to brokers made for them;
+    `address_files`: the same for one address. `overrides`: limits that replace `per_address`, by `address_group`; such
+    an address may use all files.
     """
 
     connections: int
@@ -67,9 +69,11 @@ class ConnectionLimits:
         reserved: int = 0,
         overrides: Mapping[str, int] | None = None,
     ) -> "ConnectionLimits":
-        """For a process that may open so many files. 0 stands for what follows from these: as many connections as there
-        are files that are not reserved, half of them for one address, with those to brokers that it makes necessary. An
-        address that is given more by name may have all files.
+        """Return the limits of a process that may open `open_files` files.
+
+        0 stands for a default: `connections`: one for each file that is not reserved; `per_address`: half of that, and
+        then one address may also use half of the files, with its connections to brokers. An address in `overrides` may
+        use all files.
         """
         files = max(2, open_files - (reserved or reserved_files(open_files)))
         most = min(connections or files, files)
@@ -78,32 +82,32 @@ class ConnectionLimits:
         return cls(most, one, per_principal, rate, files, files_of_one, overrides or {})
 
     def connections_of(self, group: str) -> int:
-        """How many may come from an address."""
+        """The limit of connections from an address."""
         return self.overrides.get(group, self.per_address)
 
     def files_of(self, group: str) -> int:
-        """How many files an address may have."""
+        """The limit of open files for an address."""
         return self.files if group in self.overrides else self.address_files
 
 
 def open_files() -> int:
-    """How many files this process may open."""
+    """Return how many files this process may open."""
     soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     return _UNLIMITED_FILES if soft == resource.RLIM_INFINITY else soft
 
 
 def admin_connections(files: int) -> int:
-    """The limit for the admin port, whose connections are among the reserved files."""
+    """Return the connection limit of the admin port; its connections use reserved files."""
     return max(1, min(_ADMIN_MOST, files // _ADMIN_PART))
 
 
 def reserved_files(files: int) -> int:
-    """What clients never get of a process's files: the admin port's, and as many as a node needs by itself."""
+    """Return how many of a process's files clients cannot use: those of the admin port and of the node itself."""
     return admin_connections(files) + min(_OWN_MOST, files // _OWN_PART)
 
 
 def address_group(host: str) -> str:
-    """Whom an address counts for: itself. Of IPv6 the 64 leading bits, as a machine has all addresses behind them."""
+    """Return the group in which an address is counted: itself, or its /64 for IPv6, as one machine has a whole /64."""
     if ":" not in host:
         return host
     try:
@@ -116,8 +120,8 @@ def address_group(host: str) -> str:
 
 
 def parse_overrides(text: str) -> dict[str, int]:
-    """The limits of addresses in `address:limit,…`, by `address_group`. An IPv6 address may stand in brackets. Raises
-    ValueError. Kafka looks names up when it starts; here they are refused, as they may be other addresses' later.
+    """Parse `address:limit,…` into limits by `address_group`. An IPv6 address may be in brackets. Raises ValueError.
+    Kafka resolves host names when it starts; here they are refused, as they may resolve to other addresses later.
     """
     found: dict[str, int] = {}
     for part in filter(None, map(str.strip, text.split(","))):
@@ -135,7 +139,7 @@ def parse_overrides(text: str) -> dict[str, int]:
 
 
 class _Bucket:
-    """So many per second, and what was not used of `BURST_S` seconds at once."""
+    """A token bucket: `rate` per second, and up to `BURST_S` seconds of unused rate at once."""
 
     __slots__ = ("at", "left", "rate")
 
@@ -154,7 +158,7 @@ class _Bucket:
 
 
 class Seat:
-    """The place of one connection among those that there may be. `leave` may be repeated."""
+    """One connection's share of the limits. `leave` may be called more than once."""
 
     __slots__ = ("_admission", "group", "principal")
 
@@ -165,18 +169,18 @@ class Seat:
 
     @property
     def is_left(self) -> bool:
-        """Whether the connection is gone."""
+        """Whether the connection has ended."""
         return self._admission is None
 
     def leave(self) -> None:
-        """The connection is gone."""
+        """Return the seat: the connection has ended."""
         admission, self._admission = self._admission, None
         if admission is not None:
             admission.left(self)
 
 
 class Admission:
-    """Counts connections, and says which one is too many. `refused` is called with each refusal and the address."""
+    """Counts connections and refuses those beyond a limit. `refused` is called with each reason and address."""
 
     def __init__(
         self,
@@ -197,7 +201,7 @@ class Admission:
         self._rate = _Bucket(limits.rate, self._clock())
 
     def enter(self, host: str) -> Seat | None:
-        """A seat for a connection from this address; None where it has to be closed."""
+        """Return a seat for a connection from this address; None if the connection has to be closed."""
         group = address_group(host)
         reason = self._judge(group)
         if reason is not None:
@@ -208,7 +212,7 @@ class Admission:
         return Seat(self, group)
 
     def _judge(self, group: str) -> Refusal | None:
-        """What an address has too much of comes first: it takes nothing away from others."""
+        """Check the limits of the address first: a refused address then uses nothing of the limits for all."""
         limits = self.limits
         now = self._clock()
         if limits.rate and not self._rate_of(group, now).take(now):
@@ -232,8 +236,8 @@ class Admission:
         return bucket
 
     def name(self, seat: Seat, principal: str, host: str) -> bool:
-        """The connection in this seat is a principal's. False where that one has too many, or the seat was left while
-        its login was under way: nobody would take the name back.
+        """Count the seat for a principal. Return False if the principal has too many connections, or if the connection
+        ended during its login: nothing would subtract it from the count again.
         """
         if seat.is_left:
             return False
@@ -262,9 +266,7 @@ class Admission:
     # Connections to brokers -----------------------------------------------------------------------------------------
 
     def may_link(self, group: str) -> bool:
-        """Whether one more connection to a broker may be opened for a client in a seat of this group: files are left
-        for it.
-        """
+        """Return whether enough files are left to open one more connection to a broker for a client of this group."""
         if self._has_files(group):
             self._refused(Refusal.ADDRESS, group)
         elif self.connections + self.links >= self.limits.files:
@@ -274,17 +276,17 @@ class Admission:
         return False
 
     def linked(self, group: str) -> None:
-        """One was opened."""
+        """Count a connection to a broker that was opened."""
         self.links += 1
         self._links_by_group[group] += 1
 
     def unlinked(self, group: str) -> None:
-        """One has ended."""
+        """Count a connection to a broker that has ended."""
         self.links -= 1
         _less(self._links_by_group, group)
 
     def _has_files(self, group: str) -> bool:
-        """Whether an address has all files that it may have."""
+        """Whether an address uses all files that it may use."""
         return self._by_group.get(group, 0) + self._links_by_group.get(group, 0) >= self.limits.files_of(group)
 
 

@@ -1,7 +1,7 @@
-"""One client's connection: its requests in order to the handler, its answers in the same order to the socket.
+"""One client's connection: passes its requests in order to the handler, and writes its answers in the same order.
 
-The handler may answer at once, later, or never (acks=0). It may also hold the connection while it looks something up,
-as a broker does with every request: frames that arrive meanwhile wait, so routing never reorders a client's requests.
+The handler may answer at once, later, or never (acks=0). It may also hold the connection during a lookup, as a broker
+does with every request: frames that arrive meanwhile wait, so routing never reorders a client's requests.
 """
 
 import asyncio
@@ -27,13 +27,13 @@ from sidecar.protocol.primitives import Octets
 _HEAD: Final = Struct(">ihhih")
 _HEAD_BYTES: Final = _HEAD.size
 _MAX_UNANSWERED: Final = 512
-_GOODBYE_S: Final = 10.0  # how long a client may take for the answers written before its connection was closed
-_BUDGET: Final = 64 * 1024 * 1024  # of answers that wait, or may come to wait, after the oldest unanswered request
+_GOODBYE_S: Final = 10.0  # how long a client may take to read the answers written before `close`
+_BUDGET: Final = 64 * 1024 * 1024  # bytes, real or expected, of the answers after the oldest unanswered request
 
 
 class ClientConnection(Reading):
-    """A client's socket. `state` and `listener`, through which it came, belong to the handler. `since_ms` is Unix
-    milliseconds; `requests`, `bytes_in` and `bytes_out` count what was taken up and answered, with length prefixes.
+    """A client's socket. `state` and `listener` (the one that accepted it) belong to the handler. `since_ms` is in Unix
+    milliseconds. `requests` and `bytes_in` count dispatched requests, `bytes_out` answers, both with length prefixes.
     """
 
     __slots__ = (
@@ -65,12 +65,12 @@ class ClientConnection(Reading):
         super().__init__(request_limit, memory)
         self.id = connection_id
         self.answers: AnswerMemory | None = None
-        """What answers of all clients share until they are read; None where there is no bound."""
+        """The memory that the unread answers of all clients share; None if it has no limit."""
         self.state: Any = None
         self.listener: Any = None
         self.peer = "?"
         self.host = ""  # the address in `peer`
-        self.seat: Seat | None = None  # its place among the connections that there may be
+        self.seat: Seat | None = None  # its share of the connection limits
         self.tls: ssl.SSLObject | None = None  # the TLS session
         self.since_ms = int(time.time() * 1000)
         self.bytes_in = 0
@@ -84,7 +84,7 @@ class ClientConnection(Reading):
     # Answers ------------------------------------------------------------------------------------------------------
 
     def error_answered(self, exchange: Exchange, code: int) -> None:
-        """Called by an exchange whose answer carries an error code."""
+        """Called by an exchange if its answer has an error code."""
         self._handler.error_answered(exchange, code)
 
     def expect(self, exchange: Exchange) -> None:
@@ -101,7 +101,9 @@ class ClientConnection(Reading):
             self.pause(Pause.UNANSWERED)
 
     def forward_now(self, exchange: Exchange, frame: Frame, head: Octets = b"") -> bool:
-        """Write a broker's answer, after `head`, straight through if it is this exchange's turn."""
+        """Write `head` and a broker's answer at once if this exchange is the next to be answered. Return whether the
+        answer needs no more work.
+        """
         exchanges = self._exchanges
         if not exchanges or exchanges[0] is not exchange:
             return self.closed
@@ -120,7 +122,7 @@ class ClientConnection(Reading):
         return True
 
     def _answered(self) -> None:
-        """An answer was written; write those that waited for that."""
+        """After an answer was written: write the ready answers after it."""
         exchanges = self._exchanges
         if exchanges and exchanges[0].answered:
             self._write_ready()
@@ -128,7 +130,9 @@ class ClientConnection(Reading):
             self._relieve()
 
     def answer_ready(self, exchange: Exchange) -> None:
-        """Called by an exchange that has its answer: write it, and those that waited after it, when its turn comes."""
+        """Called by an exchange that has its answer. If the exchange is the next to be answered, write the answer and
+        the ready ones after it; else count the waiting answer.
+        """
         exchanges, size = self._exchanges, exchange.answer_bytes
         if exchanges and exchanges[0] is exchange:
             exchanges.popleft()
@@ -168,7 +172,7 @@ class ClientConnection(Reading):
             self.pause(Pause.BUDGET)
 
     def _relieve(self) -> None:
-        """Look once this turn is over, when all answers that were lost together are known."""
+        """Check at the end of this turn whether reading can go on: all answers lost together are known then."""
         if not self._relieving:
             self._relieving = True
             asyncio.get_running_loop().call_soon(self._relieved)
@@ -185,12 +189,12 @@ class ClientConnection(Reading):
     # Back-pressure and order of requests --------------------------------------------------------------------------
 
     def pause(self, reason: Pause) -> None:
-        """Take up no more requests for a reason; reasons add up."""
+        """Dispatch no more requests, for `reason`, until every reason was taken back with `resume`."""
         self._pause |= int(reason)
         self._stop_reading()
 
     def resume(self, reason: Pause) -> None:
-        """Take a reason back. When none is left requests that waited are taken up, then more are read."""
+        """Take a reason back. When no reason is left, dispatch the waiting requests, then read more."""
         if not self._pause & reason:
             return
         self._pause &= ~int(reason)
@@ -200,7 +204,7 @@ class ClientConnection(Reading):
             self._go_on()
 
     def _go_on(self) -> None:
-        """Take up requests that waited, as many as one turn may; the next turn the others; then more are read."""
+        """Dispatch as many waiting requests as one turn allows; the rest in the next turns; then read more."""
         if self._going_on:
             return
         self._going_on = True
@@ -225,7 +229,7 @@ class ClientConnection(Reading):
             asyncio.get_running_loop().call_soon(self._turn)
 
     def _turn(self) -> None:
-        """Others have had theirs; one that has to wait meanwhile comes here again by `resume`."""
+        """Go on after other connections had their turns. If the connection is paused now, `resume` goes on later."""
         self._has_turn = False
         if self._pause or self._stopped:
             return
@@ -242,17 +246,19 @@ class ClientConnection(Reading):
             self._ask_turn()
 
     def hold(self) -> None:
-        """Let later requests wait until `release`."""
+        """Keep later requests waiting until `release`."""
         self.pause(Pause.HELD)
 
     def park(self) -> None:
-        """The held request may wait for minutes: read on, to see when the peer is gone. Later requests wait."""
+        """Keep reading while the held request waits, maybe for minutes, to notice when the peer disconnects. Later
+        requests wait.
+        """
         self._is_parked = True
         if self._pause == Pause.HELD and not self._is_crowded():
             self._read_on()
 
     def release(self) -> None:
-        """Go on with what waited."""
+        """Go on with the waiting requests."""
         self._is_parked = False
         self.resume(Pause.HELD)
 
@@ -292,31 +298,31 @@ class ClientConnection(Reading):
             self._handler.request_received(self, Request(key, version, correlation_id, client_id, frame, body))
         except RejectError as error:
             self.reject(error.reason, error.detail)
-        except Exception:  # in a later turn than that of the read no event loop closes it
+        except Exception:  # in a later turn than the read's the event loop does not close the connection
             self.abort()
             raise
 
     def bad_length(self, size: int, head: bytes) -> bool:
         if self._pause & Pause.HELD and 0 <= size <= self._request_limit:
-            return True  # the request that is being answered may be a login: more is allowed behind it
+            return True  # the request before it may be a login, which raises the limit
         self.reject(*reason_of(size, head, self.largest_frame))
         return False
 
     def reject(self, reason: str, detail: str) -> None:
-        """Close for what the client sent, after what is answered already has left."""
+        """Close because of what the client sent, after the answers written so far."""
         if self._stopped:
             return
         self._handler.client_rejected(self, reason, detail, closed=True)
         self.close()
 
     def report(self, reason: str, detail: str) -> None:
-        """Report input that is answered with an error, once per connection and reason: clients may go on for ever."""
+        """Report input that is answered with an error, once per connection and reason: clients may repeat it."""
         if reason not in self._reported:
             self._reported.add(reason)
             self._handler.client_rejected(self, reason, detail, closed=False)
 
     def close(self) -> None:
-        """Close after the answers written so far; what the client still sends is ignored."""
+        """Close after the answers written so far; further input is ignored."""
         self.stop_receiving()
         self._waiting.clear()
         self._outbox.flush()
@@ -351,7 +357,7 @@ class ClientConnection(Reading):
 
     def connection_lost(self, exc: Exception | None) -> None:
         try:
-            if exc is None:  # without close_notify this is all that shows the end of a TLS stream
+            if exc is None:  # the only sign of the end of a TLS stream without close_notify
                 self._take_up_rest()
         finally:
             self.closed = True
@@ -372,7 +378,7 @@ class ClientConnection(Reading):
         return False
 
     def _take_up_rest(self) -> None:
-        """Take up at once what was read: TLS reports the end of a stream while nothing is read."""
+        """Dispatch at once all frames that were read: TLS reports the end of a stream even while reading is paused."""
         while self.is_behind and not (self._pause or self._waiting):
             self.cut_on()
 

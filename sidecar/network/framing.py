@@ -1,14 +1,13 @@
-"""Receive length-prefixed frames with as few copies as possible, and write what one read turn produced in one go.
+"""Receive length-prefixed frames with as few copies as possible, and write the output of one turn at once.
 
-All connections of a process share one receive buffer: uvloop and asyncio call `get_buffer` and `buffer_updated` back
-to back, so nothing of one connection can overwrite another's bytes (a private buffer each would cost 32 MB for 64
-connections). The rest of a frame that has arrived in part is received into its own buffer, which grows with what
-really arrives, so that a client that only announces 100 MiB pins 64 KiB. `sidecar.network.memory` bounds what all such
-buffers may take.
+All connections of a process share one receive buffer: uvloop and asyncio call `get_buffer` and `buffer_updated`
+directly after each other, so one connection cannot overwrite another's bytes (a buffer for each would cost 32 MB for
+64 connections). The rest of a frame that has arrived in part is received into its own buffer. That buffer grows with
+the bytes that arrive, so a client that only announces 100 MiB uses 64 KiB. `sidecar.network.memory` limits the sum of
+these buffers.
 
-A read may bring 13,000 small requests. So a connection whose frames are taken up in turns (`frames_a_turn`) gives the
-loop back after some of them, or of their elements (`limits.Bounds.turn`), and goes on with what is left when others
-have had theirs.
+A read may bring 13,000 small requests. So a connection with `frames_a_turn` returns to the event loop after that many
+frames, or after `limits.Bounds.turn` of their elements. It goes on with the rest after other connections' turns.
 """
 
 import asyncio
@@ -24,12 +23,12 @@ from sidecar.protocol.limits import BOUNDS
 from sidecar.protocol.primitives import I16, I32, Octets
 
 RECEIVE_BYTES: Final = 256 * 1024
-FRAMES_A_TURN: Final = range(32)  # requests of a connection taken up before others have a turn: 0.3 to 3 ms
+FRAMES_A_TURN: Final = range(32)  # requests of one connection that are dispatched in one turn: 0.3 to 3 ms
 _LEAST_GRANT: Final = 64 * 1024
-_PIECE: Final = 16 * 1024  # what is read at once while the memory for requests is used up
+_PIECE: Final = 16 * 1024  # bytes of one read while the memory for requests is used up
 _KEY_BEHIND: Final = 6  # length prefix and API key
-_SHORT: Final = 4 * 1024  # of a trusted peer, which comes in pieces: brokers send a Fetch's answer in three
-_PARTS_AT_ONCE: Final = 16  # of what is written by one system call; Linux takes 1024
+_SHORT: Final = 4 * 1024  # unfinished frames of a trusted peer that get no own buffer: Fetch answers come in 3 parts
+_PARTS_AT_ONCE: Final = 16  # buffers written by one system call; Linux allows 1024
 
 _pool: Final = BufferPool()
 _shared: Final = bytearray(RECEIVE_BYTES)
@@ -43,12 +42,12 @@ class CopyCounter:
         self.copied_bytes = 0
 
 
-COPIES: Final = CopyCounter()  # tests hold the promise "at most once" by it
+COPIES: Final = CopyCounter()  # tests check with it that bytes are copied at most once
 
 
 class Frame:
-    """One frame from its length prefix (`start`) to `end`, exclusive; a borrowed buffer is good for this callback.
-    `memory`: what a copy counts for.
+    """One frame from its length prefix (`start`) to `end`, exclusive. A borrowed buffer (not `owned`) is valid only
+    during this callback. `memory`: where a copy is counted.
     """
 
     __slots__ = ("buffer", "end", "memory", "owned", "start")
@@ -62,11 +61,11 @@ class Frame:
 
     @property
     def size(self) -> int:
-        """Bytes with the length prefix."""
+        """Bytes, including the length prefix."""
         return self.end - self.start
 
     def own(self) -> "Frame":
-        """The same frame in memory that stays: itself where it has its own, a copy otherwise."""
+        """Return the frame in memory of its own: itself if it is owned, else a copy."""
         if self.owned:
             return self
         COPIES.copied_bytes += self.end - self.start
@@ -74,7 +73,7 @@ class Frame:
         return Frame(_kept(view[self.start : self.end], self.memory), 0, self.end - self.start, True)
 
     def view(self, start: int, end: int) -> memoryview:
-        """A window on an owned frame; a borrowed one must be owned first."""
+        """Return a view into an owned frame; call `own` first on a borrowed one."""
         assert self.owned
         return memoryview(self.buffer)[start:end]
 
@@ -84,11 +83,11 @@ def _kept(data: Octets, memory: RequestMemory | None) -> bytearray:
 
 
 class Outbox:
-    """What one turn wants to write to one transport.
+    """The output of one turn to one transport.
 
-    Adjacent borrowed frames are remembered as one span. When the turn ends they go to the socket at once, if it has a
-    `descriptor` and everything before was sent. What the socket does not take is copied, once, for the transport.
-    `memory`: what the copy counts for until the transport has sent it.
+    Adjacent borrowed frames are stored as one span. At the end of the turn they are written directly to the socket if
+    there is a `descriptor` and everything before was sent. Bytes that the socket does not take are copied, once, for
+    the transport. `memory`: where the copy is counted until the transport has sent it.
     """
 
     __slots__ = ("_dirty", "_parts", "_span_end", "_span_start", "descriptor", "memory", "transport")
@@ -102,7 +101,7 @@ class Outbox:
         self._dirty = False
 
     def add_frame(self, frame: Frame) -> None:
-        """Forward a whole frame as it is."""
+        """Forward a whole frame unchanged."""
         buffer = frame.buffer
         if buffer is not _shared:
             is_whole = frame.end - frame.start == len(buffer)
@@ -126,7 +125,7 @@ class Outbox:
             TURN.touched(self)
 
     def add_all(self, parts: list[Octets]) -> None:
-        """The same for several parts in a row."""
+        """As `add`, for several parts in order."""
         if self._span_end != self._span_start:
             self._close_span()
         self._parts += parts
@@ -135,7 +134,7 @@ class Outbox:
             TURN.touched(self)
 
     def send(self, parts: list[Octets]) -> None:
-        """The same for parts that belong together; at once where no turn is under way."""
+        """As `add_all`, but write at once if no turn is running and nothing waits."""
         transport = self.transport
         if TURN.running or self._dirty or transport is None:
             self.add_all(parts)
@@ -150,7 +149,7 @@ class Outbox:
             self._span_start = self._span_end = 0
 
     def flush(self) -> None:
-        """Hand everything to the socket or the transport; kept for later while there is none yet."""
+        """Write everything to the socket or the transport; keep it while there is no transport yet."""
         self._dirty = False
         transport = self.transport
         if self._span_end != self._span_start:
@@ -163,14 +162,14 @@ class Outbox:
             self._write(transport, parts)
 
     def _write_span(self, transport: Writable) -> None:
-        if transport.is_closing():  # its descriptor may be another's already
+        if transport.is_closing():  # another socket may have its descriptor already
             self._span_start = self._span_end = 0
             return
         if not transport.get_write_buffer_size():
             try:
                 sent = os.write(self.descriptor, _shared_view[self._span_start : self._span_end])
             except OSError:
-                sent = 0  # full, or broken: the transport finds out, and says so
+                sent = 0  # full, or broken: the transport finds the error and reports it
             self._span_start += sent
             if self._span_start == self._span_end:
                 self._span_start = self._span_end = 0
@@ -198,7 +197,7 @@ class Outbox:
 
 
 def _unsent(parts: list[Octets], sent: int) -> list[Octets]:
-    """What is left of parts after so many bytes."""
+    """Return the rest of `parts` after the first `sent` bytes."""
     for index, part in enumerate(parts):
         if sent < len(part):
             return [memoryview(part)[sent:] if sent else part, *parts[index + 1 :]]
@@ -207,8 +206,8 @@ def _unsent(parts: list[Octets], sent: int) -> list[Octets]:
 
 
 class FrameReceiver(asyncio.BufferedProtocol):
-    """Cuts what arrives into frames. Subclasses implement `frame_received` and `bad_length`, and `fell_behind` where
-    they set `frames_a_turn`: it has as many elements as frames are handed over at a time.
+    """Splits input into frames. Subclasses implement `frame_received` and `bad_length`. A subclass that sets
+    `frames_a_turn`, whose length is the number of frames per turn, also implements `fell_behind`.
     """
 
     __slots__ = (
@@ -229,46 +228,49 @@ class FrameReceiver(asyncio.BufferedProtocol):
     frames_a_turn: Iterable[object] = repeat(None)
 
     def __init__(self, frame_limit: int, *, trusted: bool = False) -> None:
-        """A `trusted` peer's word on the size of a frame is enough to set memory aside; others have to send it. A frame
-        of more than `frame_limit` bytes, up to `largest_frame`, is received if `allows` says so.
+        """For a `trusted` peer, memory for a whole frame is allocated once its size is announced; for others it grows
+        with the bytes that arrive. A frame of more than `frame_limit` bytes, up to `largest_frame`, is received if
+        `allows` returns True.
         """
         self.frame_limit = self.largest_frame = frame_limit
         self._trusted = trusted
         self.read_at_once = RECEIVE_BYTES
         self.memory: RequestMemory | None = None
-        """What frames of all peers share; None where there is no bound; those with one are its `Holder`s."""
+        """The memory that the frames of all peers share; None if it has no limit. Its users implement `Holder`."""
         self._own: bytearray | None = None
         self._own_size = 0
         self._position = 0
         self._left = b""
         self._backlog, self._begin = bytearray(), 0  # frames of the last read, from `_begin` on
         self._stopped = False
-        self.is_behind = False  # frames were read that are not taken up yet
+        self.is_behind = False  # whether frames that were read are not handed over yet
 
     def frame_received(self, frame: Frame) -> None:
         raise NotImplementedError
 
     def bad_length(self, size: int, head: bytes) -> bool | None:
-        """The peer announced a frame of `size` bytes: negative, or too large. Nothing more is parsed, unless it returns
-        True: then `cut_on` looks at the frame again.
+        """Called when the peer announces a frame whose `size` is negative or too large. Parsing stops, unless it
+        returns True: then `cut_on` parses the frame again.
         """
         raise NotImplementedError
 
     def fell_behind(self) -> None:
-        """More was read than is taken up in one turn: read no more, and call `cut_on` when others have had theirs."""
+        """Called when a read brought more frames than one turn allows: stop reading, and call `cut_on` after other
+        connections' turns.
+        """
         raise NotImplementedError
 
     def allows(self, size: int, key: int) -> bool:
-        """Whether a frame may have `size` bytes that begins with this API key."""
+        """Whether a frame with this API key may have `size` bytes."""
         return False
 
     @property
     def unfinished_bytes(self) -> int:
-        """How much of a frame is here whose rest is not."""
+        """Bytes that have arrived of an unfinished frame."""
         return self._position if self._own is not None else len(self._left)
 
     def stop_receiving(self) -> None:
-        """Ignore everything that still arrives (the connection is about to close)."""
+        """Ignore all further input (the connection is about to close)."""
         self._stopped = True
         self.is_behind = False
         if self.memory is not None:
@@ -283,7 +285,7 @@ class FrameReceiver(asyncio.BufferedProtocol):
         if own is not None:
             if self._position == len(own):
                 more = min(len(own), self._own_size - len(own))
-                if isinstance(own, HeldBytes):  # it has to wait for memory, and TLS had more of it
+                if isinstance(own, HeldBytes):  # it may wait for memory, but TLS has decrypted more of it
                     own.grow(min(more, _LEAST_GRANT))
                 else:
                     own.extend(bytes(more))
@@ -301,7 +303,7 @@ class FrameReceiver(asyncio.BufferedProtocol):
             return
         if self._own is not None:
             self._add_to_own(self._own, nbytes)
-        elif self.is_behind:  # TLS had more: it waits after what is left
+        elif self.is_behind:  # TLS has decrypted more: it waits after the rest of the last read
             COPIES.copied_bytes += len(self._backlog) - self._begin + nbytes
             more = self._backlog[self._begin :] + _shared_view[:nbytes]
             self._backlog, self._begin = _kept(more, self.memory), 0
@@ -333,7 +335,7 @@ class FrameReceiver(asyncio.BufferedProtocol):
             self.memory.more(cast("Holder", self))
 
     def cut_on(self) -> None:
-        """Hand over what is left of the last read, in a turn of its own."""
+        """Hand over the rest of the last read, in a turn of its own."""
         backlog, begin = self._backlog, self._begin
         self._backlog, self._begin, self.is_behind = bytearray(), 0, False
         TURN.begin()
@@ -343,7 +345,7 @@ class FrameReceiver(asyncio.BufferedProtocol):
             TURN.end()
 
     def _cut(self, buffer: bytearray, offset: int, have: int) -> None:
-        """Hand over the frames between two places of the shared buffer, or of a backlog."""
+        """Hand over the frames between `offset` and `have` of the shared buffer, or of a backlog."""
         for _ in self.frames_a_turn:
             rest = have - offset
             if rest < 4:
@@ -352,7 +354,7 @@ class FrameReceiver(asyncio.BufferedProtocol):
                 return
             announced = I32.unpack_from(buffer, offset)[0]
             if announced < 0 or announced > self.frame_limit:
-                is_named = 0 <= announced <= self.largest_frame  # by its API key
+                is_named = 0 <= announced <= self.largest_frame  # then its limit depends on its API key
                 if is_named and rest < _KEY_BEHIND:
                     self._left = bytes(memoryview(buffer)[offset:have])
                     COPIES.copied_bytes += rest
@@ -382,7 +384,7 @@ class FrameReceiver(asyncio.BufferedProtocol):
     def _keep(self, begin: memoryview, size: int) -> None:
         """Keep the beginning of a frame whose rest has not arrived."""
         rest = len(begin)
-        if self._trusted and size <= _SHORT:  # in the shared buffer, in front of what comes next
+        if self._trusted and size <= _SHORT:  # it is copied into the shared buffer, before the next read
             self._left = bytes(begin)
             COPIES.copied_bytes += rest
             return

@@ -1,9 +1,9 @@
-"""Connections of clients that ask for nothing are closed after a while, as a broker closes them; those whose peers fell
-silent or have gone (`sidecar.network.keepalive`) at once.
+"""Close client connections that are idle too long, as a broker does, and abort those whose peers are silent or have
+disconnected (`sidecar.network.keepalive`).
 
-Two times: `first_s` from the connection to its first request, and `idle_s` without a request, an answer or a byte of
-an unfinished request (Kafka's `connections.max.idle.ms`). Who waits for an answer is not idle. It costs a request
-nothing: what a connection counts is compared with what it counted the last time.
+There are two limits: `first_s` from the connection to its first request, and `idle_s` without a request, an answer or
+a byte of an unfinished request (Kafka's `connections.max.idle.ms`). A client that waits for an answer is not idle.
+Requests cost nothing extra: each look compares a connection's counters with those of the last look.
 """
 
 import asyncio
@@ -16,15 +16,17 @@ from sidecar.network.keepalive import LOOK_S, SILENCE_LIMIT_S
 
 _IDLE_LOOK_S: Final = 1.0
 _SWEEPS: Final = 10
-"""Looks at all connections within `idle_s`: one is closed that much later at most."""
+"""Looks at all connections within `idle_s`: an idle one is closed at most `idle_s / _SWEEPS` late."""
 _AT_ONCE: Final = 500
 _ASKED_AT_ONCE: Final = 200
-"""Connections that are looked at in one turn; those of which the kernel is asked."""
+"""Connections checked in one turn: `_AT_ONCE` by their counters, `_ASKED_AT_ONCE` with system calls."""
 
 
 class IdleWatch:
-    """`end` closes a connection, given whether it ever asked for anything; `is_needed` says of which ones the end
-    would take something away, such as the ownership of a topic. 0 for a time that is not bounded.
+    """Closes idle connections.
+
+    `end(connection, has_requested)` closes one. `is_needed` returns whether the client would lose something by that,
+    such as the ownership of a topic; then it is not closed. `first_s` and `idle_s`: 0 for no limit.
     """
 
     def __init__(
@@ -43,15 +45,15 @@ class IdleWatch:
         self._idle_s = idle_s
         self._newcomers: deque[tuple[float, ClientConnection]] = deque()
         self._seen: dict[int, tuple[float, int, int, int]] = {}
-        """By connection: when it was found to have done something, and what it had counted then."""
+        """By connection id: the time of the last look that found activity, and the counters of then."""
 
     def came(self, connection: ClientConnection) -> None:
-        """One was made that has to ask for something soon."""
+        """Watch a new connection, which has to send a request within `first_s`."""
         if self._first_s:
             self._newcomers.append((asyncio.get_running_loop().time() + self._first_s, connection))
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Run until cancelled."""
         loop = asyncio.get_running_loop()
         every = max(self._idle_s / _SWEEPS, min(_IDLE_LOOK_S, self._idle_s)) if self._idle_s else 0.0
         swept = loop.time()
@@ -88,7 +90,7 @@ class IdleWatch:
 
 
 class ClientWatch:
-    """Aborts connections whose peers fell silent or have gone; looks every two seconds, at some in each turn."""
+    """Aborts connections whose peers are silent or have disconnected. Looks every two seconds, in several turns."""
 
     def __init__(
         self, connections: Callable[[], Iterable[ClientConnection]], limit_s: float = SILENCE_LIMIT_S - LOOK_S
@@ -97,7 +99,7 @@ class ClientWatch:
         self._limit_s = limit_s
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Run until cancelled."""
         while True:
             await asyncio.sleep(min(LOOK_S, self._limit_s))
             for index, connection in enumerate(list(self._connections())):

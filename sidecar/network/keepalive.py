@@ -1,12 +1,13 @@
-"""Find a peer that fell silent without closing (pulled cable, frozen machine, dropped packets) within 25 seconds.
+"""Find within 25 seconds a peer that fell silent without closing (pulled cable, frozen machine, dropped packets).
 
 Idle connections are probed by TCP keep-alive: first probe after 10 s, then every 5 s, 3 probes. Keep-alive does not
-cover connections with unacknowledged data. For brokers TCP_USER_TIMEOUT (RFC 5482) does. For clients it must not: Linux
-also ends a connection by it whose other end acknowledges every probe and merely reads nothing for this time, as a
-consumer does that works on what it has; a broker would wait for it. So clients are looked at (`idling.ClientWatch`).
+cover connections with unacknowledged data; TCP_USER_TIMEOUT (RFC 5482) does, and is used for brokers. It cannot be
+used for clients: with it Linux also ends a connection whose peer acknowledges every probe but reads nothing for this
+time, such as a consumer that is busy with its records. A broker would wait for that consumer. So `idling.ClientWatch`
+checks the connections of clients.
 
-The same look finds clients that have gone while they are not read: no event loop reports the end of a stream that it
-does not read.
+That check also finds clients that have disconnected while their connection is not read: an event loop does not report
+the end of a stream that it does not read.
 """
 
 import asyncio
@@ -23,19 +24,19 @@ _PROBE_INTERVAL_S: Final = 5
 _PROBES: Final = 3
 _UNANSWERED: Final = 3
 LOOK_S: Final = 2.0
-"""Between two looks at the connections of clients, in seconds."""
+"""Seconds between two checks of the connections of clients."""
 
 _CLOSED: Final = 7
 _PEER_CLOSED: Final = 8
-"""Of a connection's states (Linux, `include/net/tcp_states.h`): reset; ended by the peer alone."""
+"""TCP states of Linux (`include/net/tcp_states.h`): CLOSE, as after a reset; CLOSE_WAIT: only the peer has closed."""
 _NONE: Final = bytes(4)
-"""Bytes in a socket's queue, as the kernel writes a C int: those that are not sent, or not acknowledged."""
+"""TIOCOUTQ's C int for an empty queue: no bytes are unsent or unacknowledged."""
 _TCP_INFO: Final = Struct("=2x2B52xI")
-"""Of Linux's `tcp_info`: retransmits and probes that nobody answered, milliseconds since the last acknowledgement."""
+"""Fields of Linux's `tcp_info`: unanswered retransmits and probes, milliseconds since the last acknowledgement."""
 
 
 def probe_when_idle(sock: socket.socket) -> None:
-    """Arm keep-alive on a connected TCP socket (Linux)."""
+    """Turn keep-alive on for a connected TCP socket (Linux)."""
     if not _is_tcp(sock):
         return
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
@@ -45,23 +46,23 @@ def probe_when_idle(sock: socket.socket) -> None:
 
 
 def end_when_stuck(sock: socket.socket) -> None:
-    """Have the kernel end a connection whose peer takes nothing for 25 s, for whatever reason."""
+    """Make the kernel end the connection if its peer takes no data for 25 s, for whatever reason."""
     if _is_tcp(sock):
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, SILENCE_LIMIT_S * 1000)
 
 
 def has_silent_peer(transport: asyncio.BaseTransport, limit_s: float) -> bool:
-    """As `is_silent`; False where the connection has ended and `connection_lost` is about to report it."""
+    """As `is_silent`; False if the connection has ended and `connection_lost` is about to be called."""
     try:
         sock = transport.get_extra_info("socket")
-        return sock is not None and is_silent(sock, limit_s)  # TLS has none from the end of its stream on
-    except (OSError, RuntimeError, ValueError):  # uvloop: a handle that is closed, or without its descriptor
+        return sock is not None and is_silent(sock, limit_s)  # TLS has no socket after the end of its stream
+    except (OSError, RuntimeError, ValueError):  # uvloop: the handle is closed, or has no descriptor
         return False
 
 
 def is_silent(sock: socket.socket, limit_s: float) -> bool:
-    """Whether the peer has acknowledged nothing for `limit_s` seconds of what was sent to it again and again: neither
-    data nor the probes of its closed window.
+    """Return whether the peer has acknowledged nothing for `limit_s` seconds, neither data that was retransmitted nor
+    probes of its closed window.
     """
     if not _is_tcp(sock) or fcntl.ioctl(sock.fileno(), termios.TIOCOUTQ, _NONE) == _NONE:
         return False  # all is acknowledged: keep-alive probes it
@@ -72,8 +73,8 @@ def is_silent(sock: socket.socket, limit_s: float) -> bool:
 
 
 def unread_at_end(transport: asyncio.BaseTransport) -> int | None:
-    """How many bytes there are to read of a peer that sends no more; None while it may send more. With TLS they are
-    those that were not decrypted yet.
+    """Return how many bytes of a peer that has closed its stream are unread; None while the peer may send more. With
+    TLS, bytes that are read but not decrypted are not counted.
     """
     try:
         sock = transport.get_extra_info("socket")

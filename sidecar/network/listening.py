@@ -1,4 +1,4 @@
-"""A listening socket without TLS, and its end, without losing connections that were accepted a moment before."""
+"""A listening socket without TLS. Closing it loses no connection that was accepted a moment before."""
 
 import asyncio
 from collections.abc import Callable
@@ -7,14 +7,14 @@ from typing import Any, Final, Protocol, cast
 BACKLOG: Final = 4096
 
 _TURNS = 3
-"""Of the event loop, from the accepted socket to the transport that is attached to its server."""
+"""Turns of the event loop from accepting a socket to attaching its transport to the server."""
 
 
 async def close_server(server: asyncio.Server) -> None:
-    """Accept no more; returns when every accepted socket has a connection, or is closed.
+    """Stop accepting. Returns when every accepted socket has a connection, or is closed.
 
-    `asyncio.Server.close` alone leaves a socket open that was accepted in the same turn: its transport finds no server
-    to attach to (CPython 3.11 to 3.13), and the client waits until the garbage collector comes by.
+    `asyncio.Server.close` alone leaves a socket open that was accepted in the same turn: its transport cannot attach
+    to the server (CPython 3.11 to 3.13), and the client waits until the garbage collector closes the socket.
     """
     loop = asyncio.get_running_loop()
     for listening in server.sockets:
@@ -29,19 +29,19 @@ class Listener(Protocol):
 
     @property
     def port(self) -> int:
-        """The port that was taken, which is another than the one asked for where that was 0."""
+        """The port that is bound; chosen by the system if `bind` got port 0."""
         ...
 
     async def bind(self, host: str, port: int) -> None:
-        """Take the address; clients wait until `start`. Raises OSError."""
+        """Bind the address; clients wait until `start`. Raises OSError."""
         ...
 
     async def start(self) -> None:
-        """Accept clients from now on."""
+        """Start to accept clients."""
         ...
 
     async def close(self) -> None:
-        """Accept nobody any more; harmless when repeated, and where nothing was bound."""
+        """Stop accepting. May be called more than once, and if nothing was bound."""
         ...
 
 
@@ -76,19 +76,19 @@ class PlainListener:
 
 
 def host_port(peer: tuple[Any, ...]) -> str:
-    """An address as people write it, from a socket's own."""
+    """Return `host:port` of a socket's address, with an IPv6 host in brackets."""
     host, port = peer[:2]
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 class _TlsTransport(Protocol):
-    """What transports with TLS have besides."""
+    """The method that only TLS transports have."""
 
     def set_read_buffer_limits(self, high: int, low: int) -> None: ...
 
 
 def hold_back_nothing(transport: asyncio.Transport) -> None:
-    """Of a TLS transport: what it holds back it drops when the end comes. Without that the end is not read before all
-    that was sent in front of it.
+    """Make a TLS transport keep no decrypted bytes back: it drops those when the stream ends. With the smallest buffer
+    it reads the end of the stream only after all bytes before it.
     """
     cast("_TlsTransport", transport).set_read_buffer_limits(1, 0)

@@ -1,4 +1,4 @@
-"""The frames of a login on a connection whose other requests wait for it, or came before it."""
+"""The frames of a login on a connection whose other requests wait for the login, or were sent before it."""
 
 import asyncio
 
@@ -7,7 +7,7 @@ from sidecar.protocol.primitives import Octets
 
 
 class LoginFrames:
-    """A login that is under way. `ahead`: answers to requests that were sent before it, and come first."""
+    """A login in progress. `ahead`: how many requests before it are unanswered; their answers arrive first."""
 
     __slots__ = ("_answer", "_ended", "_transport", "ahead")
 
@@ -18,7 +18,7 @@ class LoginFrames:
         self._ended = False
 
     async def ask(self, request: bytes) -> Octets:
-        """Send a frame of the login and return its answer's. Raises ConnectionError where the connection ends."""
+        """Send a frame of the login; return its answer's frame. Raises ConnectionError if the connection ends."""
         if self._ended:
             raise ConnectionError("the connection ended")
         self._answer = asyncio.get_running_loop().create_future()
@@ -27,7 +27,7 @@ class LoginFrames:
         return bytes(memoryview(frame.buffer)[frame.start : frame.end])
 
     def received(self, frame: Frame) -> bool:
-        """Take an answer, borrowed for this call. False where none is expected."""
+        """Accept an answer, whose frame is borrowed for this call. Return False if none is expected."""
         if self._answer is None or self._answer.done():
             return False
         self._answer.set_result(frame.own())
@@ -38,4 +38,4 @@ class LoginFrames:
         self._ended = True
         if self._answer is not None and not self._answer.done():
             self._answer.set_exception(ConnectionError("the connection ended"))
-            self._answer.exception()  # its waiter may be cancelled
+            self._answer.exception()  # marks it as retrieved: its waiter may be cancelled
