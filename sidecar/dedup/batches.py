@@ -1,9 +1,10 @@
-"""The batches of one session in one partition: at their gate, with what is in them, and in their lane, with what each
-one means for the marks, and for the client's order, once its outcome is known.
+"""The batches of one session in one partition. At the gate: their content. In the lane: what each batch changes in the
+marks and in the client's order, once its outcome is known.
 
-Once records are dropped, the sequences that Kafka sees are not the client's any more, so the node checks those itself
-(`ClientOrder`, pure): a gap is answered 45 OUT_OF_ORDER_SEQUENCE_NUMBER before any id is looked at, as Kafka would
-(KIP-98). Without that librdkafka reports overtaken batches as delivered (docs/architecture.md, "Sequences").
+After a record is dropped, the sequences that Kafka sees differ from the client's. So the node checks the client's
+sequences itself (`ClientOrder`, pure). It refuses a gap with 45 OUT_OF_ORDER_SEQUENCE_NUMBER before it reads any id, as
+Kafka would (KIP-98). Without that check librdkafka reports overtaken batches as delivered (docs/architecture.md,
+"Sequences").
 """
 
 from __future__ import annotations
@@ -30,13 +31,11 @@ from sidecar.protocol.ids import ClientSequence
 from sidecar.protocol.records import RecordIds
 
 _BYTES_AN_ELEMENT: Final = 8 * 1024
-"""What is looked at in the time that an element of a request takes."""
+"""Opened bytes that take as long as one element of a request."""
 
 
 class Session(NamedTuple):
-    """The writer: its session id, its producer name (None where no name identifies it), and the producer id
-    of its slot.
-    """
+    """The writer: its session id, its producer name (None if it has none), and the producer id of its slot."""
 
     id: str
     name: bytes | None
@@ -45,8 +44,9 @@ class Session(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class Arrival:
-    """A batch that wants in. `first` is the client's base sequence, -1 for a plain session. `turn` is asked once, with
-    its ids: the answer to a batch that its connection sends out of turn. `allowance` is its connection's.
+    """A batch at the gate. `first` is the client's base sequence, -1 for a plain session. `turn` is called once, with
+    the batch's ids, and returns the answer to a batch that its connection sends out of turn, else None. `allowance` is
+    the connection's.
     """
 
     batch: memoryview
@@ -58,19 +58,21 @@ class Arrival:
     allowance: Allowance = field(default_factory=Allowance)
     content: Content | None = None
     is_large: bool = False
-    """It cannot be opened at once."""
+    """Whether opening it would block the event loop for too long."""
     fault: KafkaError | None = None
     rest: tuple[list[RecordIds], tuple[bytearray, tuple[Pushed, ...]]] | None = None
-    """The batch without its duplicates, and the records that were kept for that."""
+    """The records that were kept, and the batch rewritten with only those."""
     until: float = 0.0
 
     def cut(self, content: Content, kept: list[RecordIds]) -> None:
-        """Write it again with these records alone; takes a while."""
+        """Rewrite the batch with only these records; for a thread, as it takes long."""
         self.rest = kept, content.without_duplicates(kept)
 
 
 class Contents:
-    """Looks into the batches of one session. Faults of one are reported when it has its turn (`Arrival.fault`)."""
+    """Opens the batches of one session. The fault of a batch is reported when the batch is first in the queue
+    (`Arrival.fault`).
+    """
 
     __slots__ = ("_headers", "_name", "_names_limit", "_read")
 
@@ -79,27 +81,29 @@ class Contents:
         self._name = name
         self._names_limit = names_limit
         self._read: tuple[bytes, Content] | None = None
-        """The batch that was looked at last and not let out at once: its header, with the CRC, and what is in it."""
+        """The last batch that was opened and not sent at once: its header, which includes the CRC, and its content."""
 
     def at_once(self, batch: memoryview, records: int) -> Content | None:
-        """None for a bad one, and for a large one: both are looked at when their turn has come."""
+        """The content of a small valid batch. None for an invalid or a large batch: both are opened when they are first
+        in the queue.
+        """
         try:
             return self.opened(batch, records, at_once=True)
         except (KafkaError, TooLargeAtOnceError):
             return None
 
     def look_into(self, arrival: Arrival) -> None:
-        """Open a large batch that is offered; takes a while. Raises `KafkaError`."""
+        """Open a large batch that is offered; for a thread, as it takes long. Raises `KafkaError`."""
         arrival.content = self.opened(arrival.batch, arrival.records)
 
     def opened(self, batch: memoryview, records: int, *, at_once: bool = False) -> Content:
-        """What is in a batch. Raises `KafkaError`; with `at_once`, `TooLargeAtOnceError` for a large one, and where the
-        turn has opened enough.
+        """Return the content of a batch. Raises `KafkaError`. With `at_once`, raises `TooLargeAtOnceError` for a large
+        batch, or if more than `limits.OPENED_A_TURN` bytes were opened in this turn.
         """
         counts = at_once and TURN.running
         if counts and TURN.opened > limits.OPENED_A_TURN:
             raise TooLargeAtOnceError
-        size = limits.BATCH_AT_ONCE_BYTES  # one that fails may have taken all that it was allowed
+        size = limits.BATCH_AT_ONCE_BYTES  # a batch that fails may have used the whole limit
         try:
             found = Content(batch, records, self._headers, self._name, at_once=at_once, names_limit=self._names_limit)
             size = found.size
@@ -110,11 +114,11 @@ class Contents:
         return found
 
     def remember(self, batch: memoryview, content: Content) -> None:
-        """A batch that is not let out at once is about to be offered: `of` need not read it again."""
+        """Store the content of a batch that is about to be offered, so that `of` need not open it again."""
         self._read = bytes(batch[:HEADER_BYTES]), content
 
     def of(self, arrival: Arrival) -> Content | None:
-        """What is in a batch that is offered; None where it has a fault, or is large: noted there."""
+        """Return the content of an offered batch; None if it is invalid or large, which is set in `arrival`."""
         read, self._read = self._read, None
         if read is not None and read[0] == bytes(arrival.batch[:HEADER_BYTES]):
             return read[1]
@@ -129,11 +133,11 @@ class Contents:
 
 _HALF: Final = 2**30
 KEPT: Final = 5
-"""Batches whose repeats get their own answer, as many as a broker remembers (KIP-98)."""
+"""The number of batches whose repeats get the first answer again; a broker remembers the same number (KIP-98)."""
 
 
 class OrderVerdict(Enum):
-    """Where a batch stands."""
+    """The position of a batch among the client's sequences."""
 
     NEXT = "the next one"
     GAP = "ahead of one that is missing, or nowhere near: out of order (45)"
@@ -144,23 +148,23 @@ class OrderVerdict(Enum):
 
 @dataclass(slots=True, eq=False)
 class Passed:
-    """A batch that went through; `answer` is None until it has an outcome."""
+    """A batch that passed the gate; `answer` is None until its outcome is known."""
 
     first: ClientSequence
     records: int
     answer: tuple[int, int, int] | None = None
-    """Offset, log append time, log start offset; -1 each where nothing was written."""
+    """Offset, log append time, log start offset; each is -1 if nothing was written."""
 
 
 class ClientOrder:
-    """`expected` is the client's next sequence, modulo 2^31; everything in front of `_reached` is in the
-    log, or dropped.
+    """The order of a client's sequences. `expected` is its next sequence, modulo 2^31; everything before `_reached` is
+    in the log, or was dropped.
     """
 
     __slots__ = ("_begin", "_has_past", "_passed", "_reached", "expected")
 
     def __init__(self, expected: ClientSequence, *, has_past: bool = True) -> None:
-        """`has_past`: the client's sequences in front of `expected` are in the log; without it there were none."""
+        """`has_past`: whether the client's sequences before `expected` are in the log; if false, there were none."""
         self.expected: int = expected
         self._reached: int = expected
         self._begin = expected
@@ -168,7 +172,7 @@ class ClientOrder:
         self._passed: deque[Passed] = deque(maxlen=KEPT)
 
     def place(self, first: ClientSequence, records: int) -> OrderVerdict:
-        """Where a batch of so many records stands."""
+        """Return the position of a batch with this base sequence and number of records."""
         ahead = (first - self.expected) % MODULUS
         if not ahead:
             return OrderVerdict.NEXT
@@ -182,18 +186,18 @@ class ClientOrder:
         return OrderVerdict.OLD if behind >= records else OrderVerdict.ASTRIDE
 
     def passed(self, first: ClientSequence, records: int) -> Passed | None:
-        """The batch that this one repeats."""
+        """Return the earlier batch that this one repeats."""
         return next((found for found in self._passed if (found.first, found.records) == (first, records)), None)
 
     def take(self, first: ClientSequence, records: int) -> Passed:
-        """The next batch goes through."""
+        """Record that the next batch passes the gate."""
         found = Passed(first, records)
         self._passed.append(found)
         self.expected = (first + records) % MODULUS
         return found
 
     def landed(self, batch: Passed, answer: tuple[int, int, int]) -> None:
-        """It is in the log or needs not be; so is everything in front of it."""
+        """Record that a batch, and everything before it, is in the log or was dropped."""
         batch.answer = answer
         behind = (batch.first + batch.records) % MODULUS
         if (behind - self._reached) % MODULUS < _HALF:
@@ -202,9 +206,9 @@ class ClientOrder:
             self.expected = behind
 
     def failed(self, batch: Passed) -> bool:
-        """It was given up: its client sends it again, and what is behind it cannot get into the log before. False where
-        something after it is there already: then so is this one, and its client gets that answer when it sends it
-        again.
+        """Record that a batch was given up: its client sends it again, and no later batch can get into the log before
+        it. Returns False if a later batch is in the log already. Then this one is too, and the client's retry is
+        answered so.
         """
         if batch in self._passed:
             self._passed.remove(batch)
@@ -217,8 +221,8 @@ class ClientOrder:
 
 @dataclass(slots=True, eq=False)
 class Flight:
-    """A batch of `records` in its lane. Implements `sidecar.forwarder.outcome.Witness`. `shift`: records of the
-    client's batch that were left out; `passed` is None for a plain session.
+    """A batch of `records` records in its lane. Implements `sidecar.forwarder.outcome.Witness`. `shift`: the number of
+    records dropped from the client's batch; `passed` is None for a plain session.
     """
 
     _out: Outgoing
@@ -229,7 +233,7 @@ class Flight:
     in_order: bool
 
     def landed(self, outcome: Outcome) -> None:
-        """A batch is in the log."""
+        """Handle a batch that is in the log."""
         out = self._out
         out.under_way -= 1
         out.state.landed(self.under_way, outcome.offset, self.records)
@@ -243,14 +247,14 @@ class Flight:
         out.over(self, True)
 
     def failed(self, *, in_doubt: bool) -> None:
-        """A batch was given up."""
+        """Handle a batch that was given up."""
         out = self._out
         out.under_way -= 1
         is_there = False
         if self.passed is not None:
             assert out.order is not None
             is_there = not out.order.failed(self.passed) and in_doubt
-        if is_there:  # the lane gives up when all is back: what was sent after it may have landed
+        if is_there:  # the lane gives up once all batches have an outcome: a later one may be in the log
             out.state.landed(self.under_way, -1, self.records)
         else:
             out.state.failed(self.under_way, in_doubt=in_doubt)
@@ -259,8 +263,8 @@ class Flight:
 
 @dataclass(eq=False)
 class Outgoing:
-    """What is under way, by batch. Space and order are None for a plain session. `over`: called when an outcome is
-    known, with whether the batch is in the log.
+    """The batches of one gate in its lane. `space` and `order` are None for a plain session. `over` is called when an
+    outcome is known, with whether the batch is in the log.
     """
 
     state: PartitionIds
@@ -272,7 +276,7 @@ class Outgoing:
     under_way: int = 0
 
     def watch(self, append: Append, marks: tuple[Pushed, ...], first: ClientSequence, shift: int = 0) -> None:
-        """A batch with these marks goes out: the caller hands it to the lane. `shift`: see `Flight`."""
+        """Register a batch with these marks, which the caller then passes to the lane. `shift`: see `Flight`."""
         records = append.client_records
         under_way = self.state.marks.push(marks, self._producer_id, first, records)
         passed = self.order.take(first, records) if self.order is not None else None
@@ -280,13 +284,13 @@ class Outgoing:
         append.witness = Flight(self, under_way, passed, append.records, shift, bool(marks))
 
     def send(self, arrival: Arrival, content: Content) -> None:
-        """Hand a whole batch to the lane."""
+        """Append a whole batch to the lane."""
         self.send_part(arrival, arrival.batch, arrival.records, content.marks, 0)
 
     def send_part(
         self, arrival: Arrival, batch: memoryview, records: int, marks: tuple[Pushed, ...], shift: int
     ) -> None:
-        """Hand what is new of a batch to the lane."""
+        """Append the new records of a batch to the lane."""
         deadline = asyncio.get_running_loop().time() + arrival.timeout_ms / 1000
         append = Append(batch, records, deadline, arrival.timeout_ms, arrival.done)
         append.client_records = arrival.records

@@ -1,9 +1,9 @@
-"""Which sequence ids a batch has: none, one name's rising ones, or others that need a look at each record; and what
-happens to it by them (PIP-6). Pure.
+"""The sequence ids of a batch, and what they decide about it (PIP-6). A batch has no ids, rising ids of one name, or
+other ids, for which each record has to be parsed. Pure.
 
-One pass in compiled code finds the first two; only a batch that is partly a duplicate, or invalid, is taken apart. Of
-a batch that is partly a duplicate the new records go on. Judged by its lowest id alone, as Pulsar does, it would be
-dropped with them (apache/pulsar#6273).
+One pass in compiled code recognises the first two kinds. Of these, only a batch that is partly a duplicate, or invalid,
+is parsed record by record. The new records of a batch that is partly a duplicate are sent on. Pulsar judges a batch by
+its lowest id alone, and so drops them (apache/pulsar#6273).
 """
 
 from bisect import bisect_right
@@ -32,7 +32,7 @@ _SEQUENCE_ID: Final = attrgetter("sequence_id")
 
 
 class TooLargeAtOnceError(Exception):
-    """Nothing is wrong with the batch, but to look into it would hold the event loop."""
+    """The batch may be valid, but opening it now would block the event loop."""
 
 
 class Headers(NamedTuple):
@@ -43,11 +43,11 @@ class Headers(NamedTuple):
 
 
 class Content:
-    """The ids of one batch. `marks` are the highest by name, `names` their names, `lowest` the lowest by name; all
-    empty where there are no ids.
+    """The ids of one batch. `marks` are the highest by name, `names` their names, `lowest` the lowest by name; all are
+    empty if there are no ids.
 
-    `first` and `last` are the ids of a batch whose ids rise, all under the session's own name; else -1. `size`: of
-    its records, decompressed, in bytes.
+    `first` and `last` are the first and last id of a batch whose ids rise, all under the session's own name; else -1.
+    `size` is that of the decompressed records, in bytes.
     """
 
     __slots__ = (
@@ -64,10 +64,10 @@ class Content:
         at_once: bool = False,
         names_limit: int = NAMES_LIMIT,
     ) -> None:
-        """Raises `KafkaError` 10 MESSAGE_TOO_LARGE where the records are too large, 76 UNSUPPORTED_COMPRESSION_TYPE for
-        an unknown codec, 87 INVALID_RECORD where they do not parse, and for ids that are malformed, or missing in some
-        records only, or without a name, or under more than `names_limit` names. With `at_once`, `TooLargeAtOnceError`
-        where that takes long: then by a thread.
+        """Raises `KafkaError` 10 MESSAGE_TOO_LARGE if the records are too large, 76 UNSUPPORTED_COMPRESSION_TYPE for an
+        unknown codec, and 87 INVALID_RECORD for records that do not parse. Also 87 for ids that are malformed, missing
+        in some records only, without a name, or under more than `names_limit` names. With `at_once`, raises
+        `TooLargeAtOnceError` if opening takes long: the caller then opens the batch in a thread.
         """
         self.count = count
         self.name = name
@@ -103,16 +103,16 @@ class Content:
                 self.lowest[each.name] = min(each.sequence_id, self.lowest.get(each.name, each.sequence_id))
 
     def slim(self) -> None:
-        """Hold only the summary: the records are opened again when they are asked for."""
+        """Store only the summary: the records are opened again when they are needed."""
         self._payload = self._records = None
 
     @property
     def is_large(self) -> bool:
-        """Whether to open it again, or to write it again, would hold the event loop."""
+        """Whether opening or rewriting it would block the event loop."""
         return self.size > limits.BATCH_AT_ONCE_BYTES or self.count > limits.RECORDS_AT_ONCE
 
     def takes_long(self, marks: Marks) -> bool:
-        """Whether `kept` would hold the event loop: `records` has to be called before, by a thread."""
+        """Whether `kept` would block the event loop. If so, a thread has to call `records` first."""
         if self._records is not None or not self.is_large:
             return False
         return self.first < 0 or self.name is None or self.last > marks.persisted(self.name)
@@ -126,7 +126,7 @@ class Content:
         return [mark.name for mark in self.marks]
 
     def records(self) -> list[RecordIds]:
-        """Every record with its id and name. Raises as the constructor."""
+        """Return every record with its id and name. Raises the constructor's errors."""
         if self._records is None:
             id_header, name_header = self._headers
             found = wire.each(self._section(), self.count, id_header, name_header, own=self.name)
@@ -162,9 +162,9 @@ class Content:
         return tuple(highest.values())
 
     def kept(self, marks: Marks) -> list[RecordIds] | None:
-        """The records that the log does not hold, by these marks; None where that is not known of all of them.
+        """Return the records that are not in the log according to these marks; None if that is unknown for some.
 
-        An id that does not rise within the batch is a repeat too.
+        An id that does not rise within the batch is a duplicate too.
         """
         if self.first >= 0:
             return self._kept_of_rising(marks)
@@ -191,7 +191,7 @@ class Content:
         return records[kept:] if bisect_right(records, sent, lo=kept, key=_SEQUENCE_ID) == kept else None
 
     def without_duplicates(self, kept: list[RecordIds]) -> tuple[bytearray, tuple[Pushed, ...]]:
-        """The batch with these records alone, and their marks."""
+        """Return the batch with only these records, and their marks."""
         return wire.keep(self._batch, self._section(), kept), self._highest(kept)
 
     def _section(self) -> Octets:
@@ -199,7 +199,7 @@ class Content:
 
 
 def _open(batch: memoryview, *, at_once: bool) -> Octets:
-    """Its records, with the code that clients do not try again for: what is sent again would be the same."""
+    """Return the records of a batch. Raises an error that clients do not retry: a retry would send the same bytes."""
     if not codec_of(batch) and len(batch) <= limits.BATCH_AT_ONCE_BYTES:
         return batch[HEADER_BYTES:]
     try:
@@ -209,7 +209,7 @@ def _open(batch: memoryview, *, at_once: bool) -> Octets:
 
 
 def _summarise(payload: Octets, count: int, headers: Headers) -> tuple[int, int, int]:
-    """As `records.summarise`, without the names: one call less."""
+    """As `records.summarise`, without the names; saves one call."""
     id_header, name_header = headers
     try:
         found: tuple[int, int, int] = wire.walker().summarise(payload, count, id_header, name_header, True)
@@ -223,8 +223,8 @@ def _final(error: KafkaError) -> KafkaError:
 
 
 def payload_of(batch: memoryview, limit: int | None = None) -> Octets:
-    """The records of a batch, decompressed to at most `limit` bytes (`limits.BATCH_BYTES`). Raises `KafkaError` 2
-    CORRUPT_MESSAGE, 10 or 76.
+    """Return the records of a batch, decompressed to at most `limit` bytes (default: `limits.BATCH_BYTES`). Raises
+    `KafkaError` 2 CORRUPT_MESSAGE, 10 MESSAGE_TOO_LARGE or 76 UNSUPPORTED_COMPRESSION_TYPE.
     """
     codec = codec_of(batch)
     records = batch[HEADER_BYTES:]
@@ -232,7 +232,7 @@ def payload_of(batch: memoryview, limit: int | None = None) -> Octets:
 
 
 def payload_at_once(batch: memoryview) -> Octets:
-    """As `payload_of`. Raises `TooLargeAtOnceError` where it is large."""
+    """As `payload_of`. Raises `TooLargeAtOnceError` if the records are too large to be opened at once."""
     try:
         payload = payload_of(batch, limits.BATCH_AT_ONCE_BYTES)
     except KafkaError as error:
@@ -249,15 +249,15 @@ class Next(Enum):
 
     SEND = auto()
     WAIT = auto()
-    """Until another outcome is known."""
+    """Wait until the outcome of another batch is known."""
     FENCE = auto()
-    """To wait, and that the topic is taken over anew: nothing else settles what is in doubt."""
+    """Wait, and have the topic taken over again: nothing else decides which batches in doubt are in the log."""
     TAKE_APART = auto()
-    """To be looked at record by record, by a thread."""
+    """Have a thread parse it record by record."""
 
 
 def is_new(content: Content, marks: Marks, names: NameHolders, session: str) -> bool:
-    """Whether all of a batch is surely new, and its session may write under its names."""
+    """Whether all of a batch is certainly new, and its session may write under its names."""
     if not content.marks:
         return not names.must_carry(session)
     name, first = content.name, content.first
@@ -269,16 +269,16 @@ def is_new(content: Content, marks: Marks, names: NameHolders, session: str) -> 
 
 
 def decide(content: Content, marks: Marks, first: ClientSequence, own: int) -> Next | list[RecordIds]:
-    """What to do with a batch with ids whose session may write under its names; a list: its records that are new, where
-    others are in the log. `first`: the client's base sequence; `own`: the producer id of the session's slot.
+    """Decide about a batch with ids, whose session may write under its names. Returns the list of its new records if
+    the others are in the log. `first`: the client's base sequence; `own`: the producer id of the session's slot.
     """
     if any(marks.is_elsewhere(name, own) for name in content.lowest):
-        return Next.WAIT  # ids of a name rise in the log: none overtakes what is under way in another slot
+        return Next.WAIT  # ids of a name must rise in the log, so this batch waits for those in flight in another slot
     if marks.has_doubts and any(marks.doubtful(name, own) for name in content.lowest):
         return Next.FENCE
     doubts = marks.doubts_of(own) if marks.has_doubts else ()
     if any((doubt.sequence, doubt.marks) == (first, content.marks) for doubt in doubts):
-        return Next.SEND  # under the same sequence: Kafka answers whether it was there
+        return Next.SEND  # the same sequence: Kafka's answer shows whether it is in the log
     if content.first >= 0 and content.first > marks.pushed(content.marks[0].name):
         return Next.SEND
     if content.last >= 0 and content.last <= marks.persisted(content.marks[0].name):
@@ -291,4 +291,4 @@ def decide(content: Content, marks: Marks, first: ClientSequence, own: int) -> N
         return Next.WAIT
     if len(kept) == content.count:
         return Next.SEND
-    return Next.FENCE if doubts else kept  # where the session stands is not known: its base cannot move
+    return Next.FENCE if doubts else kept  # which of its sequences are in the log is unknown: its base cannot change

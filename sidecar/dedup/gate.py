@@ -1,16 +1,17 @@
 """The batches of one session in one partition of a topic with sequence ids, on their way to its lane.
 
-Most batches go on at once: the client's next in order, with ids above everything that was sent. A batch that cannot be
-decided yet waits here, and all later ones after it: ids that are in flight, a partition whose marks are being read, a
-duplicate after batches in flight. After two seconds all of them are answered 5 LEADER_NOT_AVAILABLE and the client
-retries: a held answer blocks everything else that the client sends.
+Most batches are forwarded at once: the client's next in order, with ids above everything that was sent. A batch that
+cannot be decided yet waits here, and all later batches wait behind it. Reasons are: its ids are in flight, the marks of
+the partition are being read, or a duplicate follows batches in flight. After two seconds all waiting batches are
+answered with 5 LEADER_NOT_AVAILABLE, and the client retries: a delayed answer blocks everything else that the client
+sends.
 
-A dropped record shifts the session's base: stamped sequence = client sequence - base. The shift is in the changelog
-before the drop is acknowledged, and before the next batch goes out, so that the next node continues in the right
-place (`SequenceBase`; mutants ShiftFirst and DropWaits of the model show what breaks otherwise).
+A dropped record shifts the session's base: stamped sequence = client sequence - base. The shift is written to the
+changelog before the drop is acknowledged and before the next batch is sent, so that the next node continues with the
+right sequence (`SequenceBase`; mutants ShiftFirst and DropWaits of the model show what breaks otherwise).
 
-Only here are the records of a batch opened, as here its session may write: a large batch by a thread, while it waits in
-front (`protocol.limits`).
+Only the gate opens the records of a batch, because here its session may write. A thread opens a large batch while it is
+first in the queue (`protocol.limits`).
 """
 
 import asyncio
@@ -38,31 +39,33 @@ _LATER: Final = Outcome(
 )
 _REPEATED: Final = Outcome(ErrorCode.DUPLICATE_SEQUENCE_NUMBER)
 _OUT_OF_ORDER: Final = Outcome(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
-DUPLICATE: Final = Outcome(ErrorCode.NONE)  # acknowledged without an offset: nothing was written
+DUPLICATE: Final = Outcome(ErrorCode.NONE)  # acknowledged without an offset, as nothing was written
 
 
 class Keeper(Protocol):
-    """What a gate needs of the slot epoch at work."""
+    """What a gate needs from the present slot epoch."""
 
     async def shift(
         self, partition: int, from_sequence: StampedSequence, base: ClientSequence, before: ClientSequence
     ) -> None:
-        """Write down a session's new base from a stamped sequence on; `before` below it. Raises what ends the epoch."""
+        """Write a session's new base to the changelog, valid from a stamped sequence on; `before` is valid below it.
+        Raises the errors that end the epoch.
+        """
 
     def shift_failed(self, partition: int, error: Exception) -> None:
-        """The epoch is of no more use."""
+        """Report that the shift failed: the epoch cannot be used any more."""
 
     def refused(self, partition: int, first: ClientSequence, records: int) -> None:
-        """A batch got a final error: the client counts its sequences as used."""
+        """Report that a batch got a final error: the client counts its sequences as used."""
 
     def start(self, work: Coroutine[None, None, None]) -> None:
-        """Run a task that nobody awaits."""
+        """Start a background task."""
 
 
 @dataclass(eq=False)
 class Gate:
-    """One session's way into one partition, under one slot epoch. Space and order are None for a plain session.
-    `_released` gives bytes of dropped records back to the forwarder's buffer.
+    """The gate of one session into one partition, under one slot epoch. `_space` and `_order` are None for a plain
+    session. `_released` returns the bytes of dropped records to the forwarder's buffer.
     """
 
     _state: PartitionIds
@@ -80,20 +83,22 @@ class Gate:
         self._out = Outgoing(state, session.producer_id, self._lane, space, self._order, self._over)
         self._loop = asyncio.get_running_loop()
         self._queue: deque[Arrival] = deque()
-        self._shifting = False  # the session's base is about to move: what comes after is stamped by the new one
-        self._looking = False  # a thread looks into the batch in front
+        self._shifting = False  # the session's base is about to change: later batches are stamped by the new base
+        self._looking = False  # a thread is opening the first batch of the queue
         self._timer: asyncio.TimerHandle | None = None
         self._closed: Outcome | None = None
 
     @property
     def is_idle(self) -> bool:
-        """Nothing waits, nothing is being written down."""
+        """Whether no batch waits and no shift is being written."""
         return not self._queue and not self._shifting
 
     # The usual case -------------------------------------------------------------------------------------------------
 
     def admits(self, batch: memoryview, first: ClientSequence, records: int) -> Content | None:
-        """The ids of a batch that may go out at once; None where there is anything to decide. Changes nothing."""
+        """Return the ids of a batch that may be sent at once; None if it has to be offered. Changes no mark and no
+        order.
+        """
         content = self._contents.at_once(batch, records) if self._is_free(first) else None
         if content is None or is_new(content, self._state.marks, self._state.names, self._session.id):
             return content
@@ -101,19 +106,19 @@ class Gate:
         return None
 
     def _is_free(self, first: ClientSequence) -> bool:
-        """Whether nothing is in front of a batch that begins at this sequence of the client's."""
+        """Whether a batch that begins at this client sequence has nothing to wait for."""
         if self._queue or self._shifting or not self._state.is_ready or self._closed is not None:
             return False
         return self._order is None or first == self._order.expected
 
     def begin(self, content: Content, append: Append, first: ClientSequence) -> None:
-        """A batch that `admits`, or a decision, lets go out: the caller hands it to the lane."""
+        """Register a batch that was admitted; the caller then passes it to the lane."""
         self._out.watch(append, content.marks, first)
 
     # Everything else ------------------------------------------------------------------------------------------------
 
     def offer(self, arrival: Arrival) -> None:
-        """Take a batch; its `done` is called once. Its bytes are admitted to the forwarder's buffer."""
+        """Take a batch whose bytes the forwarder's buffer has admitted; its `done` is called once."""
         if self._closed is not None:
             self._answer(arrival, self._closed)
             return
@@ -128,13 +133,13 @@ class Gate:
                 self._out.send(arrival, content)
             return
         if content is not None:
-            content.slim()  # the buffer's bound counts the batch as it came
+            content.slim()  # the buffer's limit counts only the batch as received
         arrival.until = self._loop.time() + _HELD_S
         self._queue.append(arrival)
         self.pump()
 
     def pump(self) -> None:
-        """Go on with what waits, as far as it can be decided."""
+        """Decide about waiting batches, in order, until one has to wait longer."""
         while self._queue and not self._shifting and not self._looking and self._closed is None:
             try:
                 is_settled = self._decide(self._queue[0])
@@ -152,7 +157,7 @@ class Gate:
             self._timer = None
 
     def _decide(self, arrival: Arrival) -> bool:
-        """Forward, drop or answer the batch in front; False where it has to wait. Raises `KafkaError` for a bad one."""
+        """Forward, drop or answer the first batch; False if it has to wait. Raises `KafkaError` for an invalid one."""
         state = self._state
         if not state.is_ready:
             if state.problem is not None:
@@ -185,7 +190,9 @@ class Gate:
         return self._decide_ids(arrival, content)
 
     def _is_out_of_turn(self, arrival: Arrival, content: Content) -> bool:
-        """Whether its connection has to send something else first, or sends it too late: then it is answered so."""
+        """Whether the batch's connection has to send another batch first, or sends this one too late. If so, answer it
+        with that error.
+        """
         outcome = self._turn_of(arrival, content)
         if outcome is None:
             return False
@@ -195,7 +202,9 @@ class Gate:
         return True
 
     def _turn_of(self, arrival: Arrival, content: Content) -> Outcome | None:
-        """The answer to a batch that is out of turn; asked once, and kept until the batch stands in front."""
+        """Return the answer to a batch that is out of turn, else None. Computed once, and stored until the batch is
+        first in the queue.
+        """
         turn, arrival.turn = arrival.turn, None
         outcome = None if turn is None else turn(content)
         if outcome is not None:
@@ -203,7 +212,7 @@ class Gate:
         return outcome
 
     def _look(self, arrival: Arrival, work: Callable[[], object]) -> bool:
-        """Have a thread look into the batch in front, which waits for that."""
+        """Have a thread process the first batch, which waits for the result."""
         self._looking = True
         self._keeper.start(self._look_aside(arrival, work))
         return False
@@ -228,7 +237,7 @@ class Gate:
             passed = self._order.passed(arrival.first, arrival.records)
             assert passed is not None
             if passed.answer is None:
-                return False  # its outcome is this one's too
+                return False  # this one gets the same answer when the outcome is known
             self._answer(arrival, Outcome(ErrorCode.NONE, *passed.answer))
         else:
             self._answer(arrival, _REPEATED if place is OrderVerdict.OLD else _OUT_OF_ORDER)
@@ -256,7 +265,7 @@ class Gate:
     # Duplicates -----------------------------------------------------------------------------------------------------
 
     def _drop(self, arrival: Arrival, content: Content, kept: list[RecordIds]) -> None:
-        """Leave out what the log holds. Nothing of this session is under way."""
+        """Drop the records that are in the log. No batch of this session may be in flight."""
         if self._space is None:
             self._state.dropped(content.count - len(kept))
             if kept:
@@ -271,7 +280,7 @@ class Gate:
         self._keeper.start(self._shift(run, content, kept))
 
     def _duplicates_behind(self, arrival: Arrival) -> list[Arrival]:
-        """The batches that wait after a duplicate and are duplicates too: one shift does for all."""
+        """Return the batches that wait directly behind a duplicate and are duplicates too: one shift covers all."""
         assert self._order is not None
         found: list[Arrival] = []
         expected = (arrival.first + arrival.records) % MODULUS
@@ -309,10 +318,10 @@ class Gate:
             return
         self._shifting = False
         if self._closed is not None:
-            return  # answered already; the successor reads what was written down
+            return  # answered already; the next epoch reads the shift from the changelog
         dropped, head = total - len(kept), run[0]
         if kept:
-            # Meanwhile its answer may have become due, and another session of its names may have written.
+            # Meanwhile the batch may have been answered, or another session may have written under its names.
             if self._queue and self._queue[0] is head and content.kept(self._state.marks) == kept:
                 self._state.dropped(dropped)
                 self._queue.popleft()
@@ -343,7 +352,9 @@ class Gate:
     # Outcomes -------------------------------------------------------------------------------------------------------
 
     def _shift_void(self) -> None:
-        """The base that was written down for the rest of a batch holds no more, as another batch may come next."""
+        """End the epoch: the base in the changelog is wrong, because another batch than the rest of this one may come
+        next.
+        """
         self._keeper.shift_failed(self._state.partition, TimeoutError("the rest of a batch did not go out"))
 
     def _over(self, flight: Flight, is_there: bool) -> None:
@@ -373,7 +384,7 @@ class Gate:
         arrival.done(outcome)
 
     def close(self, outcome: Outcome) -> None:
-        """End with the epoch: what waits is answered with `outcome`."""
+        """Close the gate, as its epoch ends: waiting batches are answered with `outcome`."""
         if self._closed is None:
             self._closed = outcome
             if self._timer is not None:

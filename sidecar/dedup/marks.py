@@ -1,15 +1,15 @@
-"""The highest sequence ids by producer name in one partition: those in its log, and those in flight. Pure.
+"""The highest sequence ids by producer name in one partition: in its log, and in flight. Pure.
 
-An id is judged by two numbers (PIP-6): `persisted`, the highest one that the log is known to hold, and `pushed`, the
-highest one that was sent. At or below `persisted` it is a duplicate. Between the two it is unknown until those
-appends have an outcome: a guess either way loses a record or doubles it. Above `pushed` it is new; gaps are allowed.
-`pushed` follows from the appends in flight, so it falls by itself when an append fails: where it did not, Pulsar took
-the retry of a failed append for a duplicate (apache/pulsar#5218).
+An id is judged by two numbers (PIP-6): `persisted`, the highest id known to be in the log, and `pushed`, the highest id
+that was sent. At or below `persisted` it is a duplicate. Above `pushed` it is new; gaps are allowed. Between the two it
+is undecided until those appends have an outcome: a guess could lose a record or duplicate it. `pushed` is computed from
+the appends in flight, so it falls when an append fails. In Pulsar it did not, so the retry of a failed append was
+dropped as a duplicate (apache/pulsar#5218).
 
-`covered` is the offset before which these marks include every record: an append in flight can only land after
-everything that had landed when it was sent.
+`covered` is the offset before which these marks include every record. An append in flight can only be written behind
+the records that were in the log when it was sent.
 
-Compact: 10,000 names cost some 90 bytes each (docs/performance.md), the names themselves being shared by partitions.
+With 10,000 names, each name takes some 90 bytes (docs/performance.md); the names themselves are shared by partitions.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ from sidecar.protocol.ids import NO_SEQUENCE, ClientSequence
 _HALF: Final = MODULUS // 2
 NO_ID: Final = -1
 NAMES_LIMIT: Final = 10_000
-"""Names that a partition remembers."""
+"""The default number of names that a partition remembers."""
 
 IDLE_S: Final = 6 * 3600
-"""Seconds after which a name that nobody writes under is forgotten."""
+"""Seconds after which an unused name is forgotten."""
 
 _ROOM: Final = 0.05
-"""The share of names that goes at once where a new one finds no room."""
+"""The share of names that is forgotten at once when there is no room for a new one."""
 
 
 class Judgement(Enum):
-    """What a sequence id is."""
+    """Whether a sequence id is new."""
 
     NEW = "above everything that was sent"
     DUPLICATE = "the log holds it, or a higher one"
@@ -44,7 +44,7 @@ class Judgement(Enum):
 
 
 class Pushed(NamedTuple):
-    """The highest id of a name in a batch, and how far behind the batch's first record it stands."""
+    """The highest id of a name in a batch, and the offset of its record relative to the batch's first record."""
 
     name: bytes
     id: int
@@ -52,8 +52,8 @@ class Pushed(NamedTuple):
 
 
 class Mark(NamedTuple):
-    """What is known of a name: its highest id, the offset of that record (-1: unknown), Unix seconds of the last one
-    that came.
+    """What is known of a name: its highest id, the offset of that record (-1: unknown), and when an id was last
+    received (Unix seconds).
     """
 
     name: bytes
@@ -64,8 +64,8 @@ class Mark(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class UnderWay:
-    """A batch that was sent and has no outcome. `producer_id` is the one that it is stamped with; `sequence` its
-    client's first one, -1 for a plain session, and `records` how many the client numbered from there.
+    """A batch that was sent and has no outcome yet. It is stamped with `producer_id`. `sequence` is the client's base
+    sequence, -1 for a plain session, and `records` the number of records that the client counted from there.
     """
 
     marks: tuple[Pushed, ...]
@@ -76,7 +76,7 @@ class UnderWay:
     is_over: bool = False
 
     def follows(self, other: UnderWay) -> bool:
-        """Whether it can be in the log only after all of another batch, which has to be there then."""
+        """Whether it can be in the log only behind all of another batch, which then is in the log too."""
         return (
             self.producer_id == other.producer_id
             and min(self.sequence, other.sequence) >= 0
@@ -84,8 +84,9 @@ class UnderWay:
         )
 
     def replaces(self, other: UnderWay) -> bool:
-        """Whether it has sequences of another batch: with this one in the log the other is not, and never will be,
-        unless they are the same. The parts of a batch that was too large come under its sequences (KIP-126).
+        """Whether it shares sequences with another batch. If this one is in the log, the other is not and never will
+        be, unless they are the same batch. The parts of a batch that was too large are sent under the sequences of that
+        batch (KIP-126).
         """
         return (
             self.producer_id == other.producer_id
@@ -95,7 +96,7 @@ class UnderWay:
 
 
 class _Batches:
-    """Batches in the order in which they came, and by the names in them, each with its highest id."""
+    """Batches in order of arrival, and by the names in them, with the highest id of each name."""
 
     __slots__ = ("all", "by_name")
 
@@ -104,7 +105,7 @@ class _Batches:
         self.by_name: dict[bytes, dict[UnderWay, int]] = {}
 
     def has_others(self, name: bytes, producer_id: int) -> bool:
-        """Whether one of them is another producer id's."""
+        """Whether a batch with this name is stamped with another producer id."""
         found = self.by_name.get(name)
         return found is not None and any(batch.producer_id != producer_id for batch in found)
 
@@ -127,9 +128,9 @@ class Marks:
 
     def __init__(self, limit: int = NAMES_LIMIT, *, covered: int = 0) -> None:
         self.evicted = 0
-        """Names that were forgotten for want of room, ever."""
+        """The number of names that were ever forgotten to make room."""
         self.limit = limit
-        """Names that are remembered, at most."""
+        """The maximum number of remembered names."""
         self._rows: dict[bytes, int] = {}
         self._ids = array("q")
         self._offsets = array("q")
@@ -149,73 +150,75 @@ class Marks:
     # What is known ------------------------------------------------------------------------------------------------
 
     def persisted(self, name: bytes) -> int:
-        """The highest id in the log, `NO_ID` where none is known."""
+        """Return the highest id in the log; `NO_ID` if none is known."""
         row = self._rows.get(name)
         return NO_ID if row is None else self._ids[row]
 
     def pushed(self, name: bytes) -> int:
-        """The highest id that was sent and has not failed."""
+        """Return the highest id that was sent and has not failed."""
         return self.bounds(name)[1]
 
     def mark(self, name: bytes) -> Mark | None:
-        """Everything about a name."""
+        """Return everything that is known of a name."""
         row = self._rows.get(name)
         return None if row is None else Mark(name, self._ids[row], self._offsets[row], self._seen[row])
 
     def judge(self, name: bytes, sequence_id: int) -> Judgement:
-        """What an id is at this moment."""
+        """Judge an id by the present marks."""
         known, sent = self.bounds(name)
         if sequence_id <= known:
             return Judgement.DUPLICATE
         return Judgement.UNSETTLED if sequence_id <= sent else Judgement.NEW
 
     def bounds(self, name: bytes) -> tuple[int, int]:
-        """Ids up to the first are in the log; those up to the second may be on their way; all others are new."""
+        """Return two ids: those up to the first are in the log, those up to the second may be in flight, higher ones
+        are new.
+        """
         known, sent = self.persisted(name), self._sent.by_name.get(name)
         return known, known if sent is None else max(known, *sent.values())
 
     def doubtful(self, name: bytes, producer_id: int) -> bool:
-        """Whether a batch of *another* producer id was given up that may still bring ids of a name: only a fence
-        settles that. One's own goes out again under the same sequence, so Kafka does.
+        """Whether a batch of *another* producer id was given up and may still write ids of this name. Only a fence
+        decides that. A batch of the same producer id is sent again under its sequence, and then Kafka decides.
         """
         return self._doubts.has_others(name, producer_id)
 
     def is_elsewhere(self, name: bytes, producer_id: int) -> bool:
-        """Whether ids of a name are under way under another producer id."""
+        """Whether ids of a name are in flight under another producer id."""
         return self._sent.has_others(name, producer_id)
 
     @property
     def covered(self) -> int:
-        """Everything in front of this offset is known here."""
+        """The offset before which these marks include every record."""
         first = next(iter(self._sent.all), None)
         floors = [doubt.floor for doubt in self._doubts.all]
         return min([self._reached, *floors] if first is None else [self._reached, first.floor, *floors])
 
     def doubts_of(self, producer_id: int) -> list[UnderWay]:
-        """The batches of a producer id that were given up and may be in the log all the same."""
+        """Return the batches of a producer id that were given up and may still be in the log."""
         return [found for found in self._doubts.all if found.producer_id == producer_id]
 
     def knows(self, name: bytes) -> bool:
-        """Whether the log is known to hold anything under a name."""
+        """Whether any record under a name is known to be in the log."""
         return name in self._rows
 
     @property
     def has_doubts(self) -> bool:
-        """Whether batches were given up that may be in the log all the same."""
+        """Whether some batches were given up and may still be in the log."""
         return bool(self._doubts.all)
 
     @property
     def is_at_rest(self) -> bool:
-        """Nothing is under way or in doubt."""
+        """Whether no batch is in flight or in doubt."""
         return not self._sent.all and not self._doubts.all
 
     def is_quiet(self, producer_id: int) -> bool:
-        """Whether nothing that was stamped with a producer id can still change these marks."""
+        """Whether no batch stamped with a producer id can still change these marks."""
         return not any(found.producer_id == producer_id for found in (*self._sent.all, *self._doubts.all))
 
     @property
     def busy_names(self) -> set[bytes]:
-        """The names of what is under way."""
+        """The names with ids in flight."""
         return set(self._sent.by_name)
 
     # What happens -------------------------------------------------------------------------------------------------
@@ -223,14 +226,14 @@ class Marks:
     def push(
         self, marks: tuple[Pushed, ...], producer_id: int, sequence: ClientSequence = NO_SEQUENCE, records: int = 1
     ) -> UnderWay:
-        """A batch goes out. Its ids were judged new, or it is one in doubt that goes out again."""
+        """Register a batch that is sent. Its ids were judged new, or it was in doubt and is sent again."""
         found = UnderWay(marks, self._reached, producer_id, sequence, records)
         self._sent.add(found)
         return found
 
     def landed(self, batch: UnderWay, offset: int, records: int, now: int) -> None:
-        """It is in the log, its first record at `offset` (-1 where Kafka does not say); so is everything of the same
-        session that it follows, and nothing that it replaces.
+        """Handle a batch that is in the log, its first record at `offset` (-1: Kafka did not return it). The batches in
+        doubt that it follows are in the log too; those that it replaces are not.
         """
         if not self._settle(batch):
             return
@@ -242,7 +245,7 @@ class Marks:
             self._reached = offset + records
 
     def _end_doubts(self, batch: UnderWay, now: int) -> None:
-        """What a batch in the log says of those that were given up."""
+        """Settle the batches in doubt that a batch in the log decides."""
         for doubt in [found for found in self._doubts.all if batch.replaces(found)]:
             self._doubts.remove(doubt)
         for doubt in [found for found in self._doubts.all if batch.follows(found)]:
@@ -251,12 +254,12 @@ class Marks:
                 self.learn(Mark(name, sequence_id, NO_ID, now))
 
     def failed(self, batch: UnderWay, *, in_doubt: bool) -> None:
-        """It is not in the log; `in_doubt`: as far as anybody knows, it may get there still."""
+        """Handle a batch that was given up; `in_doubt`: it may still get into the log."""
         if self._settle(batch) and in_doubt:
             self._doubts.add(batch)
 
     def learn(self, mark: Mark) -> None:
-        """A record that the log holds, or a snapshot speaks of: the higher id counts (never the newer one)."""
+        """Take over a mark from the log or a snapshot: the higher id counts, not the newer one."""
         row = self._rows.get(mark.name)
         if row is None:
             row = self._new_row(mark.name)
@@ -267,8 +270,8 @@ class Marks:
         self._seen[row] = max(self._seen[row], mark.seen)
 
     def read_up_to(self, offset: int, fenced: Callable[[int], bool]) -> None:
-        """The log was read up to `offset`, after a fence of the producer ids in `fenced`: what they had under
-        way is decided by that.
+        """Record that the log was read up to `offset` after a fence. That settles the batches of every producer id for
+        which `fenced` returns True.
         """
         for batch in [found for found in self._sent.all if fenced(found.producer_id)]:
             self._settle(batch)
@@ -298,8 +301,8 @@ class Marks:
         return row
 
     def make_room(self, names: Iterable[bytes], is_live: Callable[[bytes], bool]) -> bool:
-        """Have room for names that are to be written under: those that came least lately go, never one that `is_live`.
-        False where all are.
+        """Make room for names that a session is about to use: forget the least recently used names, but none that
+        `is_live`. False if too few can be forgotten.
         """
         wanted = set(names)
         lacks = len(self._rows) + len(wanted - self._rows.keys()) - self.limit
@@ -319,7 +322,7 @@ class Marks:
         return True
 
     def idle(self, now: int, is_live: Callable[[bytes], bool], idle_s: int = IDLE_S) -> list[bytes]:
-        """The names that nobody wrote under for `idle_s`. A live one counts as seen now."""
+        """Return the names that were not used for `idle_s` seconds. A live name counts as used now."""
         found: list[bytes] = []
         for name, row in self._rows.items():
             if name in self._sent.by_name or is_live(name):
@@ -329,7 +332,7 @@ class Marks:
         return found
 
     def clear(self) -> None:
-        """Forget everything: the log is not the one that these marks speak of."""
+        """Forget everything: these marks belong to another log."""
         for batch in list(self._sent.all):
             self._settle(batch)
         self._doubts = _Batches()
@@ -338,7 +341,7 @@ class Marks:
         self._reached = 0
 
     def forget(self, name: bytes) -> bool:
-        """Forget one name; whether it was known."""
+        """Forget one name; returns whether it was known."""
         row = self._rows.pop(name, None)
         if row is None:
             return False

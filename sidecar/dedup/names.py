@@ -1,7 +1,7 @@
-"""Which session writes under which producer name: present sessions, and the writers of earlier batches. Pure.
+"""Which session writes under which producer name: the present sessions, and the writers of earlier batches. Pure.
 
-A name has one live session per topic at a time: two processes under one name would drop each other's records as
-duplicates (PIP-6).
+A name has one live session per topic at a time: of two processes with one name, each would have its records dropped as
+duplicates of the other's (PIP-6).
 """
 
 from bisect import bisect_left
@@ -13,18 +13,18 @@ NAME_BYTES = 255
 
 
 FORGOTTEN = b""
-"""The name of writers whose name is not known any more: no producer has it."""
+"""Stands for a producer name that is not known any more; no producer can have it."""
 
 
 class Rival(NamedTuple):
-    """Another session that is alive under a name."""
+    """Another live session with the same name."""
 
     name: bytes
     session: str
 
 
 class NameHolders:
-    """The sessions at work on one topic and their names. `is_live`: whether a session has a connection."""
+    """The sessions that write to one topic, and their names. `is_live`: whether a session has a connection."""
 
     def __init__(self, is_live: Callable[[str], bool]) -> None:
         self._is_live = is_live
@@ -32,7 +32,7 @@ class NameHolders:
         self._carrying: set[str] = set()
 
     def rival(self, names: Iterable[bytes], session: str) -> Rival | None:
-        """Another live session that has one of these names."""
+        """Return another live session that has one of these names."""
         for name in names:
             held = self._held.get(name)
             if held is not None and held != session and self._is_live(held):
@@ -40,13 +40,13 @@ class NameHolders:
         return None
 
     def hold(self, names: Iterable[bytes], session: str) -> None:
-        """A session writes under these names from now on, and with ids for ever."""
+        """Record that a session writes under these names. From now on all its records need ids."""
         for name in names:
             self._held[name] = session
         self._carrying.add(session)
 
     def must_carry(self, session: str) -> bool:
-        """Whether a session has written with ids: then every record of it needs one (PIP-6)."""
+        """Whether a session has written with ids: then each of its records needs one (PIP-6)."""
         return session in self._carrying
 
     def is_live(self, name: bytes) -> bool:
@@ -55,37 +55,37 @@ class NameHolders:
         return held is not None and self._is_live(held)
 
     def session_of(self, name: bytes) -> str | None:
-        """The session that wrote last under a name, as far as this node knows."""
+        """Return the session that last wrote under a name, as far as this node knows."""
         return self._held.get(name)
 
     def forget_gone(self) -> None:
-        """Forget sessions that are gone."""
+        """Forget sessions that have no connection."""
         self._held = {name: session for name, session in self._held.items() if self._is_live(session)}
         self._carrying = {session for session in self._carrying if self._is_live(session)}
 
 
 class WriterNames:
-    """The name under which an epoch of a slot wrote, as far as the changelog shows: for records without one of their
+    """The producer name of each epoch of a slot, as far as the changelog shows: for records without a name of their
     own.
 
-    A slot's record says who has its newest epoch, and who had it up to which epoch before. A session whose client
-    raised its own epoch has several in a row.
+    The record of a slot contains the session with the newest epoch, and the earlier sessions with the last epoch of
+    each. A session whose client raised its own epoch has several epochs in a row.
     """
 
     def __init__(self) -> None:
         self._until: dict[int, list[tuple[int, bytes | None]]] = {}
 
     def add(self, producer_id: int, last_epoch: int, name: bytes | None) -> None:
-        """Up to this epoch, from the one before on, a producer id was `name`'s; None: nobody's who has one; or
-        `FORGOTTEN`.
+        """Record that the epochs of a producer id up to `last_epoch`, and after the next lower one added, belong to
+        `name`. None: the writer had no name. `FORGOTTEN`: its name is not known any more.
         """
         found = self._until.setdefault(producer_id, [])
         found.append((last_epoch, name))
         found.sort(key=lambda entry: entry[0])
 
     def of(self, producer_id: int, epoch: int) -> bytes | None:
-        """Who wrote a batch with this stamp; None where the writer has no name, `FORGOTTEN` where it may be
-        somebody's.
+        """Return the name of the writer of a batch with this stamp: None if it has no name, `FORGOTTEN` if it is not
+        known any more.
         """
         found = self._until.get(producer_id)
         if found is None:
@@ -94,7 +94,7 @@ class WriterNames:
         return found[index][1] if index < len(found) else None
 
     def spans(self) -> Iterator[tuple[int, int, int, bytes | None]]:
-        """All of it: producer id, first and last epoch, and the name that `of` returns for each epoch between them."""
+        """Yield each span: producer id, first and last epoch, and the name that `of` returns for every epoch in it."""
         for producer_id, found in self._until.items():
             first = 0
             for last, name in found:

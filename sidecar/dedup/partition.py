@@ -1,5 +1,5 @@
-"""The sequence ids of one partition on the node that serves it: its marks, how far its newest snapshot goes, and the
-batches that wait for them. And what the ids of every topic need of their node, as an interface.
+"""The sequence ids of one partition on the node that serves it: its marks, the offset that its newest snapshot covers,
+and the gates that wait for the marks. Also the interface of what the ids of every topic need from their node.
 """
 
 import asyncio
@@ -21,12 +21,12 @@ from sidecar.protocol.errors import ErrorCode
 
 
 class IdsHooks(Protocol):
-    """What the node wants to know; implementations are cheap and never raise."""
+    """Events that are reported to the node; implementations are cheap and never raise."""
 
     def duplicates_dropped(self, topic: str, records: int) -> None: ...
     def ids_unknown(self, topic: str) -> None: ...
     def ids_read(self, topic: str, records: int) -> None:
-        """Some of what `ids_recovered` reports when it is done."""
+        """Records read so far; `ids_recovered` reports their total at the end."""
 
     def ids_recovered(self, topic: str, records: int, seconds: float) -> None: ...
     def ids_lost(self, topic: str, reason: str) -> None: ...
@@ -35,7 +35,7 @@ class IdsHooks(Protocol):
 
 
 class IdsServices(NamedTuple):
-    """What the ids of every topic of this node need."""
+    """What the ids of every topic need from this node."""
 
     logs: LogReader
     changelog: Changelog
@@ -46,7 +46,7 @@ class IdsServices(NamedTuple):
     names_limit: int = NAMES_LIMIT
 
     def now(self) -> int:
-        """Unix seconds by the brokers' clock: every node that serves a topic goes by the same."""
+        """Return Unix seconds by the brokers' clock, which all nodes share."""
         return self.changelog.clock.now_ms() // 1000
 
 
@@ -57,8 +57,8 @@ _SNAPSHOT_LEAST_S: Final = 1.0
 
 @dataclass(eq=False)
 class PartitionIds:
-    """One partition. `want_fence` has the topic fenced as a whole: only that can settle what became of a batch of a
-    session that is gone. `problem` is the answer while its ids cannot be known.
+    """The ids of one partition. `want_fence` requests a fence of the whole topic: only that settles a batch in doubt of
+    a session that has ended. `problem` is the answer to batches while the ids cannot be known.
     """
 
     topic: str
@@ -71,35 +71,37 @@ class PartitionIds:
         self.marks = Marks(self.services.names_limit)
         self.is_ready = False
         self.is_known = False
-        """This node has read it since it serves the topic."""
+        """Whether this node has read the partition since it began to serve the topic."""
         self.problem: Outcome | None = None
         self.turn = -1
-        """The last turn of the topic in which it was read after a fence of everything."""
+        """The last turn of the topic in which the partition was read after a fence of all slots."""
         self.batches = 0
-        """That landed since the last snapshot."""
+        """The number of batches written since the last snapshot."""
         self.saved_up_to = -1
-        """Offset up to which the newest snapshot covers the log; -1: there is none."""
+        """The offset up to which the newest snapshot covers the log; -1: there is no snapshot."""
         self.last_number = 0
-        """The highest that a snapshot ever had."""
+        """The highest number that a snapshot ever had."""
         self.saved_at = self._went_on_at = time.monotonic()
         self.has_forgotten = False
-        """Names went that the newest snapshot has."""
-        self._attempts = 0  # to write a snapshot, since one was written
+        """Whether names were forgotten that the newest snapshot contains."""
+        self._attempts = 0  # attempts to write a snapshot since the last one was written
         self.inherited = 0
-        """Where the log ended when this node took the topic over."""
+        """The end offset of the log when this node took the topic over."""
         self.ends: dict[int, int] = {}
-        """After the last batch of each producer id that the newest snapshot does not cover."""
+        """By producer id, the offset after its last batch, if the newest snapshot does not cover that."""
         self.fenced: set[int] = set()
-        """Producer ids of slots that were fenced: what they had under way is being read."""
+        """Producer ids of fenced slots whose batches in flight are being read from the log."""
         self._waiting: set[Callable[[], None]] = set()
 
     def wait(self, pump: Callable[[], None]) -> bool:
-        """A gate can decide nothing before something changes here: `pump` is called then. False, for convenience."""
+        """Register a gate that has to wait: `pump` is called when something changes here. Returns False, for
+        convenience.
+        """
         self._waiting.add(pump)
         return False
 
     def refusal(self, names: Collection[bytes], session: str) -> Outcome | None:
-        """Why a session may not write under these names; makes room for them where it may."""
+        """Return why a session may not write under these names; None if it may, and then there is room for them."""
         rival = self.names.rival(names, session)
         if rival is not None:
             name = rival.name.decode(errors="replace")
@@ -134,15 +136,15 @@ class PartitionIds:
         self.wake()
 
     def dropped(self, records: int) -> None:
-        """Duplicates were acknowledged."""
+        """Report that duplicates were acknowledged."""
         self.services.hooks.duplicates_dropped(self.topic, records)
 
     def undecided(self) -> None:
-        """A batch was refused for a retry."""
+        """Report that a batch was refused with a retriable error."""
         self.services.hooks.ids_unknown(self.topic)
 
     def wake(self) -> None:
-        """Let gates look again."""
+        """Call the gates that wait."""
         if self._waiting:
             waiting, self._waiting = self._waiting, set()
             loop = asyncio.get_running_loop()
@@ -150,12 +152,12 @@ class PartitionIds:
                 loop.call_soon(pump)
 
     def is_covered(self, producer_id: int) -> bool:
-        """Whether the newest snapshot has everything that was written under a producer id."""
+        """Whether the newest snapshot covers everything that was written under a producer id."""
         end = max(self.inherited, self.ends.get(producer_id, 0))
         return self.is_ready and self.marks.is_quiet(producer_id) and self.saved_up_to >= end
 
     def is_due(self, *, is_urged: bool) -> bool:
-        """Whether it is time for a snapshot. `is_urged`: one of everything that moved is wanted now."""
+        """Whether a snapshot is due. `is_urged`: a snapshot of every changed partition is wanted now."""
         age = time.monotonic() - self.saved_at
         if not self.is_ready or age < _SNAPSHOT_LEAST_S:
             return False
@@ -164,7 +166,7 @@ class PartitionIds:
         return self.batches >= SNAPSHOT_BATCHES or age >= SNAPSHOT_S or is_urged
 
     def goes_on(self) -> bool:
-        """Whether it is time, once in a while, to look where the log ends."""
+        """Whether the end of the log has to be requested again, once in `SNAPSHOT_S` seconds."""
         now = time.monotonic()
         if now - self._went_on_at <= SNAPSHOT_S:
             return False
@@ -172,15 +174,16 @@ class PartitionIds:
         return True
 
     def to_save(self, without: frozenset[bytes]) -> Saved:
-        """The next snapshot, without some names: an attempt to write it begins now."""
-        # Another number with each try: chunks of two never fit. The same copy: the other one stays whole.
+        """Return the next snapshot, without some names, and count an attempt to write it."""
+        # A new number for each attempt, so that chunks of two attempts are never combined. In steps of two, so that all
+        # attempts use the same copy and the other copy stays whole.
         number = self.last_number + 1 + 2 * self._attempts
         self._attempts += 1
         self.batches, self.saved_at = 0, time.monotonic()
         return Saved(self.marks.covered, number, [mark for mark in self.marks if mark.name not in without])
 
     def was_saved(self, saved: Saved) -> None:
-        """A snapshot is in the log."""
+        """Record that a snapshot is in the log."""
         self.saved_up_to, self.last_number = saved.covered, saved.number
         self._attempts, self.has_forgotten = 0, False
         self.ends = {producer_id: end for producer_id, end in self.ends.items() if end > saved.covered}

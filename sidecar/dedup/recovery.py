@@ -1,7 +1,7 @@
-"""The marks of a partition from its newest snapshot and the log behind that (PIP-6), merged by the higher id; and the
-snapshots of a topic, in Kafka and as copies in Redis: the newest usable one read, the next one written.
+"""Reads the marks of a partition from its newest snapshot and the log after it (PIP-6), merged by the higher id. Reads
+the newest usable snapshots of a topic, and writes the next ones, in Kafka and as copies in Redis.
 
-If ids cannot be known, because no snapshot is left and retention deleted the log, `IdsLostError` is raised: ids are
+If ids cannot be known, because no snapshot is left and retention deleted the log, `IdsLostError` is raised. Ids are
 never guessed.
 """
 
@@ -35,31 +35,31 @@ _PORTION_RECORDS: Final = 5_000
 
 
 class IdsLostError(Exception):
-    """Which sequence ids a partition holds cannot be known."""
+    """The sequence ids in a partition cannot be known."""
 
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """What there is of a partition: its log from `start` to `end`; from `ids_from` on no id may be missed."""
+    """The log of a partition, from `start` to `end`. From `ids_from` on no id may be missed."""
 
     start: int
     end: int
     ids_from: int
 
     def reads_on_from(self, covered: int) -> bool:
-        """Whether the log can be read on from what is known up to `covered`: not where something between is gone, or
-        the log ends in front of it (an unclean election took what was acknowledged).
+        """Whether the log can be read on from `covered`. Not if records after it were deleted, or the log ends before
+        it (an unclean election lost acknowledged records).
         """
         return self.start <= covered <= self.end
 
     @property
     def from_scratch(self) -> int | None:
-        """Where to read from without anything known; None where retention removed that information."""
+        """The offset to read from if nothing is known; None if retention deleted records with ids."""
         return self.start if self.start <= self.ids_from else None
 
 
 def begin(marks: Marks, extent: Extent, saved: Saved | None, partition: TopicPartition) -> int:
-    """Take over a snapshot, and say from which offset on the log has to be read. Raises `IdsLostError`."""
+    """Take over a snapshot, and return the offset from which the log has to be read. Raises `IdsLostError`."""
     if marks.covered > extent.end:
         marks.clear()
     known = marks.covered if extent.reads_on_from(marks.covered) else None
@@ -79,7 +79,7 @@ def begin(marks: Marks, extent: Extent, saved: Saved | None, partition: TopicPar
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """How to read a log: whose its batches are, the headers to look for, and the offset from which on no id may be
+    """How to read a log: the writers of its batches, the names of the headers, and the offset from which no id may be
     missed.
     """
 
@@ -89,8 +89,8 @@ class Reading:
 
 
 class IdSummary(NamedTuple):
-    """A summary of batches: the offset after them (-1: none), how many records, and the highest id of each name with
-    its offset.
+    """A summary of batches: the offset after them (-1: no batch), the number of records, and the highest id of each
+    name with its offset.
     """
 
     behind: int
@@ -99,9 +99,9 @@ class IdSummary(NamedTuple):
 
 
 def ids_in(data: Octets, reading: Reading) -> IdSummary:
-    """The summary of a fetched record set. It takes as long as they are large, and touches nothing else.
+    """Return the summary of a fetched record set. Its time grows with their size, and it changes no shared state.
 
-    Batches without ids, markers, and ids that no node would have let in add nothing: malformed ones, and those of
+    Skips batches without ids, markers, and ids that no node would have accepted: malformed ids, and those in
     transactions, which may have been aborted and are older than the policy. Raises `IdsLostError` for an id whose
     writer is forgotten.
     """
@@ -123,13 +123,13 @@ def ids_in(data: Octets, reading: Reading) -> IdSummary:
 
 
 def learn(summary: IdSummary, marks: Marks, now: int) -> None:
-    """The higher id counts. `now` is in Unix seconds."""
+    """Merge a summary into the marks; the higher id counts. `now` is in Unix seconds."""
     for name, (sequence_id, offset) in summary.highest.items():
         marks.learn(Mark(name, sequence_id, offset, now))
 
 
 def _ids_of(batch: memoryview, header: BatchHeader, reading: Reading) -> Iterator[tuple[bytes, int, int]]:
-    """Names and ids of a batch with their offsets; of ids that rise the last."""
+    """Yield the names and ids of a batch with their offsets; of rising ids only the last."""
     name, headers = reading.writers.of(header.producer_id, header.producer_epoch), reading.headers
     base = header.base_offset
     try:
@@ -137,13 +137,13 @@ def _ids_of(batch: memoryview, header: BatchHeader, reading: Reading) -> Iterato
         kind, _, last = wire.summarise(payload, header.records, headers.sequence_id, headers.producer_name, dense=False)
         if kind is Kind.NONE:
             return
-        if kind is Kind.RISING and header.records == header.last_offset_delta + 1:  # else compaction was here
+        if kind is Kind.RISING and header.records == header.last_offset_delta + 1:  # else compaction removed records
             if _is_known(name, base, reading):
                 yield name, last, base + header.last_offset_delta
             return
         found = wire.each(payload, header.records, headers.sequence_id, headers.producer_name, dense=False)
     except KafkaError:
-        return  # no node let it in
+        return  # no node would have accepted it
     for record in found:
         its_name = record.name if record.name is not None else name
         if record.problem is None and record.sequence_id is not None and _is_known(its_name, base, reading):
@@ -159,7 +159,9 @@ def _is_known(name: bytes | None, offset: int, reading: Reading) -> TypeGuard[by
 
 
 def _portions(data: bytes) -> Iterator[memoryview]:
-    """Batches of so many records that others have their turn at the thread: compressed, a fetch may hold millions."""
+    """Yield portions of about `_PORTION_RECORDS` records, so that other work gets the thread in between: a compressed
+    fetch may contain millions of records.
+    """
     window, start, records = memoryview(data), 0, 0
     for at, size in batch_sizes(data, 0, len(data)):
         records += read_header(data, at, at + size).records
@@ -180,8 +182,8 @@ async def read_on(
     progress: Callable[[int, int], None],
     now: Callable[[], int],
 ) -> None:
-    """Learn from the log between two offsets, all of it. `progress` hears how far it came and how many records that
-    were; `now` is in Unix seconds. Raises as `LogReader.read`, and `IdsLostError`.
+    """Read the log between two offsets into the marks. `progress` is called with the number of offsets and of records
+    that were read; `now` returns Unix seconds. Raises the errors of `LogReader.read`, and `IdsLostError`.
     """
     async with aclosing(logs.read(partition, offset, end)) as found:
         async for data in found:
@@ -196,7 +198,9 @@ _SCAN_BYTES: Final = 4 * 1024 * 1024
 
 
 async def scan(logs: LogReader, partition: TopicPartition, collector: Collector, offset: int) -> int:
-    """Feed a collector what a partition of the snapshot topic holds, from an offset up to its end; returns that."""
+    """Pass the records of a partition of the snapshot topic, from an offset to its end, to a collector. Returns the
+    end.
+    """
     start = (await logs.starts(partition.topic, [partition.partition]))[partition.partition]
     offset = max(start, offset)
     end = (await logs.ends(partition.topic, [partition.partition]))[partition.partition]
@@ -210,7 +214,9 @@ async def scan(logs: LogReader, partition: TopicPartition, collector: Collector,
 
 
 class SnapshotLog:
-    """Snapshots of one topic. `fence_wanted`: called when an append is uncertain; the epoch cannot be used again."""
+    """The snapshots of one topic. `fence_wanted` is called when an append is uncertain: the epoch cannot be used any
+    more.
+    """
 
     def __init__(self, topic: str, services: IdsServices, fence_wanted: Callable[[], None]) -> None:
         self.topic = topic
@@ -226,16 +232,16 @@ class SnapshotLog:
         return known == self.topic_id
 
     def renewed(self, stamp: Stamp) -> None:
-        """The master slot has a newer epoch: snapshots are stamped with it."""
+        """Stamp snapshots with the newer epoch of the master slot."""
         self._journal = self._services.changelog.snapshot_journal(stamp, self.topic)
 
     def end(self) -> None:
-        """Another node may write them from now on."""
+        """Stop writing: another node may write the snapshots from now on."""
         self._journal = None
 
     async def newest(self, extents: Mapping[int, Extent]) -> tuple[dict[int, Saved], dict[int, int]]:
-        """By partition, the newest snapshot from which its log can be read on, where there is one; and the highest
-        number that any had.
+        """Return, by partition, the newest snapshot from which its log can be read on, if there is one, and the highest
+        number that any snapshot had.
         """
         found: dict[int, Saved] = {}
         try:
@@ -247,8 +253,8 @@ class SnapshotLog:
             kept = snapshots.of_value(value, self.topic_id)
             if kept is not None:
                 found[index], positions[index] = kept
-            await asyncio.sleep(0)  # each may have ten thousand names
-        # Redis may have been set back: whatever came after its copies is read.
+            await asyncio.sleep(0)  # each snapshot may have ten thousand names
+        # Redis may have been restored to an older state, so everything after its copies is read.
         collector = await self._scan(min(positions.values()) + 1 if len(positions) == len(extents) else 0)
         numbers: dict[int, int] = {}
         for index, extent in extents.items():
@@ -262,14 +268,16 @@ class SnapshotLog:
         return found, numbers
 
     async def _scan(self, offset: int) -> Collector:
-        """Read on from an offset. An older writer cannot append there: this epoch's fence covers the topic."""
+        """Read the snapshot topic from an offset. An older writer cannot append to it: this epoch's fence covers that
+        topic.
+        """
         collector = Collector(self.topic, self.topic_id)
         await scan(self._services.logs, self._services.changelog.snapshots_of(self.topic), collector, offset)
         return collector
 
     async def write(self, state: PartitionIds, *, without: frozenset[bytes] = frozenset()) -> bool:
-        """Write one snapshot. Returns whether it is in the log. `without`: names to be forgotten; Redis has to forget
-        them too. Raises `MetadataUnavailable` where it cannot.
+        """Write one snapshot. Returns whether it is in the log. `without`: names that are forgotten, in Redis too.
+        Raises `MetadataUnavailable` if Redis cannot do that.
         """
         async with self._writing:
             journal = self._journal
@@ -283,9 +291,9 @@ class SnapshotLog:
                     position = await journal.append([record])
             except FencedError:
                 if self._journal is journal:
-                    self._journal = None  # another node has the topic
+                    self._journal = None  # another node has taken the topic
                 return False
-            except AppendUncertainError as error:  # nothing can follow under this epoch
+            except AppendUncertainError as error:  # nothing more can be appended under this epoch
                 self._services.hooks.operation_failed(self.topic, error)
                 if self._journal is journal:
                     self._journal = None
@@ -299,7 +307,7 @@ class SnapshotLog:
             self._services.hooks.snapshot_written(self.topic, len(saved.marks), len(value))
             try:
                 await self._services.store.keep_snapshot(self.topic, state.partition, self.topic_id, saved.order, value)
-            except MetadataUnavailable:  # the next snapshot, or the topic, replaces it
+            except MetadataUnavailable:  # the next snapshot replaces it, and until then the topic has the newer one
                 if without:
                     raise
             return True

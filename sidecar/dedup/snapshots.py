@@ -1,12 +1,12 @@
 """The marks of a partition (PIP-6) as records of the snapshot topic, and as one value in Redis. Pure.
 
-In chunks below 900 KB, because a broker accepts 1 MB by default (message.max.bytes). Two copies alternate under keys of
-their own, so that one is always complete: compaction keeps the newest record of each key, and a node may die between
-two chunks.
+A snapshot is split into chunks below 900 KB, because a broker accepts 1 MB by default (message.max.bytes). Two copies
+alternate under separate keys, so that one is always complete: compaction keeps only the newest record of each key, and
+a node may die between two chunks.
 
-`sidecar pipeline rebuild` writes its snapshots while a node serves the topic, without a fence: under its own copy,
-so that its chunks and another writer's never share a key. A node's snapshot that it had not read is preferred (`best`),
-so names that an operator made a node forget stay forgotten.
+`sidecar pipeline rebuild` writes its snapshots while a node serves the topic, without a fence. It uses a copy number of
+its own, so that its chunks share no key with another writer's. A node's snapshot that it had not read is preferred
+(`best`), so names that an operator had a node forget stay forgotten.
 """
 
 import secrets
@@ -21,7 +21,7 @@ from sidecar.v1 import state_pb2 as state
 
 CHUNK_BYTES: Final = 800_000
 _ENTRY_BYTES: Final = 32
-"""What an entry takes beside its name, at most."""
+"""The maximum size of an entry without its name."""
 
 
 _NODE_COPIES: Final = 2
@@ -29,8 +29,8 @@ _COPY_BITS: Final = 62
 
 
 class Saved(NamedTuple):
-    """A snapshot: every record in front of `covered` is in it. `number` rises with each that nodes write; one that was
-    `rebuilt` from the log has the highest of those that it knew of.
+    """A snapshot of every record before `covered`. `number` rises with each snapshot that a node writes. A snapshot
+    that was `rebuilt` from the log has the highest number that the rebuild had read.
     """
 
     covered: int
@@ -40,12 +40,12 @@ class Saved(NamedTuple):
 
     @property
     def order(self) -> tuple[int, int]:
-        """Of two the higher one is newer."""
+        """The order of snapshots: the higher one is newer."""
         return self.covered, self.number
 
 
 class Found(NamedTuple):
-    """A whole snapshot in the snapshot topic, the copy that it is, and the offset of its last chunk there."""
+    """A complete snapshot in the snapshot topic, its copy number, and the offset of its last chunk there."""
 
     saved: Saved
     copy: int
@@ -53,7 +53,9 @@ class Found(NamedTuple):
 
 
 def best(candidates: Iterable[Saved]) -> Saved | None:
-    """The one to go on from: that covers most, but nothing rebuilt without knowing of the best one of the nodes."""
+    """Return the snapshot to continue from: the one that covers most, except those rebuilt without the best snapshot of
+    a node.
+    """
     found = list(candidates)
     own = max((each for each in found if not each.rebuilt), key=lambda saved: saved.order, default=None)
     known = -1 if own is None else own.number
@@ -62,12 +64,12 @@ def best(candidates: Iterable[Saved]) -> Saved | None:
 
 
 def new_copy() -> int:
-    """A copy that nobody else writes."""
+    """Return a random copy number, which no other writer uses."""
     return _NODE_COPIES + secrets.randbits(_COPY_BITS)
 
 
 def encode(topic_id: bytes, saved: Saved, now_ms: int) -> list[state.Snapshot]:
-    """The chunks of a snapshot, one at least."""
+    """Return the chunks of a snapshot, at least one."""
     chunks = [_columns(part) for part in _parts(saved.marks)]
     for index, chunk in enumerate(chunks):
         chunk.topic_id, chunk.covered, chunk.number, chunk.at_ms = topic_id, saved.covered, saved.number, now_ms
@@ -97,7 +99,9 @@ def _columns(marks: list[Mark]) -> state.Snapshot:
 
 
 def to_records(topic: str, partition: int, chunks: list[state.Snapshot], copy: int | None = None) -> list[RawRecord]:
-    """As they lie in the snapshot topic. `copy`: of what was rebuilt; a node's take turns."""
+    """Return the chunks as records of the snapshot topic. `copy`: the copy number of a rebuilt snapshot; None: a
+    node's, whose two copies alternate.
+    """
     return [
         RawRecord(
             _key(topic, partition, chunk.number % _NODE_COPIES if copy is None else copy, chunk.chunk),
@@ -112,15 +116,15 @@ def _key(topic: str, partition: int, copy: int, chunk: int) -> bytes:
 
 
 def to_value(chunks: list[state.Snapshot], position: int = 0) -> bytes:
-    """As one value: all chunks in a row are one message, as protobuf merges them. `position`: offset of the last chunk
-    in the snapshot topic.
+    """Return all chunks as one value: protobuf merges concatenated chunks into one message. `position`: the offset of
+    the last chunk in the snapshot topic.
     """
     rest = state.Snapshot(position=position)
     return b"".join(chunk.SerializeToString(deterministic=True) for chunk in (*chunks, rest))
 
 
 def of_value(value: bytes, topic_id: bytes) -> tuple[Saved, int] | None:
-    """Read what `to_value` made, with its position; None where it is none, or another topic's."""
+    """Read a value of `to_value` and its position; None if it is malformed or belongs to another topic."""
     message = state.Snapshot()
     try:
         message.ParseFromString(value)
@@ -143,7 +147,7 @@ def _saved(chunks: list[state.Snapshot]) -> Saved | None:
 
 
 class Collector:
-    """Finds the newest whole snapshots of one topic among the records of the snapshot topic, fed in log order."""
+    """Finds the newest complete snapshots of one topic among the records of the snapshot topic, added in log order."""
 
     def __init__(self, topic: str, topic_id: bytes) -> None:
         self._topic = topic
@@ -152,7 +156,7 @@ class Collector:
         self._chunks: dict[tuple[int, int], dict[int, tuple[int, state.Snapshot]]] = {}
 
     def add(self, record: RawRecord, offset: int = 0) -> None:
-        """Take one record; another topic's, or one that cannot be read, counts for nothing."""
+        """Add one record; a record of another topic, or one that cannot be parsed, is ignored."""
         if not record.key.startswith(self._prefix):
             return
         parts = record.key[len(self._prefix) :].split(b"/")
@@ -171,7 +175,7 @@ class Collector:
             self._chunks.setdefault((partition, copy), {})[chunk] = offset, message
 
     def whole(self, partition: int) -> Iterator[Found]:
-        """Every snapshot of a partition all of whose chunks are there."""
+        """Yield every snapshot of a partition that has all its chunks."""
         for (index, copy), chunks in self._chunks.items():
             if index != partition or 0 not in chunks:
                 continue
@@ -182,19 +186,20 @@ class Collector:
                 yield Found(saved, copy, max(at for at, _ in found))
 
     def newest(self, partition: int, is_usable: Callable[[int], bool] = lambda _: True) -> Saved | None:
-        """The `best` one that is whole, as far as `is_usable` says of what it covers."""
+        """Return the `best` complete snapshot whose covered offset `is_usable` accepts."""
         return best(found.saved for found in self.whole(partition) if is_usable(found.saved.covered))
 
     def last_number(self, partition: int) -> int:
-        """The highest number that a snapshot of a partition ever had, as far as its chunks are left; 0: none."""
+        """Return the highest snapshot number of a partition among the chunks that are left; 0: there are none."""
         found = [
             chunk.number for (at, _), chunks in self._chunks.items() if at == partition for _, chunk in chunks.values()
         ]
         return max(found, default=0)
 
     def outdone(self, partition: int, by: Found) -> list[RawRecord]:
-        """Tombstones for the chunks of rebuilt snapshots that hold less than a whole rebuilt one. Of two that hold the
-        same the lower copy does, so that two writers never take each other's.
+        """Return tombstones for the chunks of rebuilt snapshots that cover less than a complete rebuilt one. Of two
+        that cover the same, the one with the lower copy number is deleted, so that two writers never delete each
+        other's.
         """
         order = (*by.saved.order, by.copy)
         return [

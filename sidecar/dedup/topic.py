@@ -1,8 +1,9 @@
-"""The sequence ids of one governed topic on the node that serves it: marks by partition, read when the topic is taken
-over, saved as snapshots while it is served.
+"""The sequence ids of one governed topic on the node that serves it: marks by partition, which are read when the topic
+is taken over and saved as snapshots while it is served.
 
-A takeover fences first; after that the log up to its end has everything of earlier epochs (`begin`). Until a partition
-is read, its batches wait. A takeover of one slot among others reads only what that slot had in flight.
+A takeover fences first; then the log up to its end contains all batches of earlier epochs (`begin`). The batches of a
+partition wait until it is read. A takeover of one slot beside others reads only the partitions where that slot had
+batches in flight.
 """
 
 from __future__ import annotations
@@ -35,11 +36,11 @@ _FORGET_S: Final = 5.0
 
 
 Fenced: TypeAlias = Mapping[int, frozenset[int] | None]
-"""By partition, the producer ids whose slots were fenced; None: all."""
+"""By partition, the producer ids whose slots were fenced; None: all slots."""
 
 
 class Progress(NamedTuple):
-    """A recovery under way: records read, offsets read and to be read."""
+    """The progress of a recovery: records read, offsets read, and offsets to read in total."""
 
     records: int
     done: int
@@ -48,9 +49,10 @@ class Progress(NamedTuple):
 
 @dataclass(eq=False)
 class TopicIds:
-    """All partitions of a topic. `_is_live`: whether a session has a connection; `fence_wanted` makes the topic be
-    fenced as a whole. `by_partition`: partitions have their own owners, so names are held by partition too. `since`:
-    after this offset of the ownership topic the topic has sequence ids; -1 where that was never seen to begin.
+    """The ids of all partitions of a topic. `_is_live`: whether a session has a connection. `fence_wanted` requests a
+    fence of the whole topic. `by_partition`: partitions have their own owners, so names are assigned by partition too.
+    `since`: the offset of the ownership topic after which the topic has sequence ids; -1 if their beginning was never
+    seen.
     """
 
     topic: str
@@ -63,11 +65,11 @@ class TopicIds:
 
     def __post_init__(self) -> None:
         self.is_urged = False
-        """A snapshot of everything is wanted now."""
+        """Whether a snapshot of every changed partition is wanted now."""
         self.partitions: dict[int, PartitionIds] = {}
         self.progress = Progress(0, 0, 0)
         self.is_begun = False
-        """The topic is served here: its ids are known, or being read."""
+        """Whether the topic is served here: its ids are known, or being read."""
         self._names = NameHolders(self._is_live)
         self._snapshots = SnapshotLog(self.topic, self.services, self.fence_wanted)
         self._writers = WriterNames()
@@ -78,7 +80,7 @@ class TopicIds:
     # Taking over ------------------------------------------------------------------------------------------------------
 
     def of(self, partition: int) -> PartitionIds:
-        """The state of one partition."""
+        """Return the state of one partition."""
         found = self.partitions.get(partition)
         if found is None:
             names = NameHolders(self._is_live) if self.by_partition else self._names
@@ -89,7 +91,7 @@ class TopicIds:
     def begin(
         self, topic_id: UUID, stamp: Stamp, partitions: Collection[int], ids_from: Mapping[int, int], names: WriterNames
     ) -> None:
-        """The whole topic was fenced for this epoch of its master slot: read what came of all earlier ones."""
+        """Read the batches of all earlier epochs. The whole topic was fenced for this epoch of its master slot."""
         if not self._snapshots.is_of(topic_id):
             self.partitions.clear()
         self.renewed(stamp)
@@ -104,7 +106,9 @@ class TopicIds:
         self.services.tasks.start(self._recover(self._turn, dict.fromkeys(partitions)))
 
     def begin_slot(self, producer_id: int, partitions: Collection[int], names: WriterNames) -> None:
-        """One slot among others was fenced: read where it had something under way, or outcomes that nobody knows."""
+        """Read the partitions where this slot has batches in flight or in doubt. The slot, one beside others, was
+        fenced.
+        """
         self._writers = names
         for index in partitions:
             state = self.of(index)
@@ -116,7 +120,7 @@ class TopicIds:
             self.services.tasks.start(self._settle_slots(self._turn))
 
     async def _settle_slots(self, turn: int) -> None:
-        """Until nothing that a fenced slot had under way is unknown, or the whole topic is fenced anew."""
+        """Read until every batch of the fenced slots is settled, or the whole topic is fenced again."""
         try:
             while turn == self._turn:
                 fenced = {
@@ -131,11 +135,11 @@ class TopicIds:
             self._settling = False
 
     def renewed(self, stamp: Stamp) -> None:
-        """The master slot has a newer epoch: snapshots are stamped with it."""
+        """Stamp snapshots with the newer epoch of the master slot."""
         self._snapshots.renewed(stamp)
 
     def end(self) -> None:
-        """The topic is not served here any more."""
+        """Stop: the topic is not served here any more."""
         self._turn += 1
         self.is_begun = False
         self._snapshots.end()
@@ -143,7 +147,7 @@ class TopicIds:
             state.is_ready = state.is_known = False
 
     async def _recover(self, turn: int, fenced: Fenced) -> None:
-        """Until it is done, or the topic is fenced anew."""
+        """Read until it succeeds, or the topic is fenced again."""
         began = time.monotonic()
         self.progress = Progress(0, 0, 0)
         while turn == self._turn:
@@ -181,14 +185,14 @@ class TopicIds:
         if turn != self._turn or state.is_ready or (fenced is None and state.turn == turn):
             return
         if fenced is None and not state.is_known:
-            state.marks.clear()  # another node forgot names since
+            state.marks.clear()  # another node may have forgotten names since
         elif fenced is not None and state.marks.covered > extent.end:
-            extent = replace(extent, end=state.marks.covered)  # others landed since the end was asked for
+            extent = replace(extent, end=state.marks.covered)  # other slots wrote after the end was requested
         services = self.services
         reading = Reading(self._writers, services.headers, extent.ids_from)
         try:
             offset = recovery.begin(state.marks, extent, saved, partition)
-            if saved is not None and not saved.rebuilt:  # of that this node writes its own snapshot soon
+            if saved is not None and not saved.rebuilt:  # after a rebuilt one this node soon writes its own
                 state.saved_up_to = max(state.saved_up_to, saved.covered)
             self.progress = self.progress._replace(total=self.progress.total + extent.end - offset)
             await recovery.read_on(
@@ -224,8 +228,8 @@ class TopicIds:
     # Snapshots --------------------------------------------------------------------------------------------------------
 
     async def _newest(self, extents: Mapping[int, Extent]) -> dict[int, Saved]:
-        """The newest snapshot of each partition that this node has not read itself since it serves the topic: nobody
-        else wrote one of those.
+        """Return the newest snapshot of each partition whose ids this node has not yet read since it began to serve the
+        topic. For the others no other node has written a snapshot.
         """
         wanted: dict[int, Extent] = {}
         for index, extent in extents.items():
@@ -241,13 +245,13 @@ class TopicIds:
         return found
 
     async def _advance(self, states: list[PartitionIds]) -> None:
-        """Where nothing is under way, nobody else can have written up to the end: markers alone, which retention
-        leaves behind when it has taken all that these marks cover.
+        """Advance the marks of partitions without batches in flight to the end of the log. There can only be markers:
+        they remain when retention has deleted everything that these marks cover.
         """
         quiet = {state.partition: state.marks.covered for state in states if state.marks.is_at_rest}
         if not quiet:
             return
-        with suppress(*FAILURES):  # asked again with the next snapshot that is due
+        with suppress(*FAILURES):  # requested again with the next due snapshot
             ends = await self.services.logs.ends(self.topic, list(quiet))
             for state in states:
                 covered = quiet.get(state.partition)
@@ -255,7 +259,7 @@ class TopicIds:
                     state.marks.read_up_to(ends[state.partition], lambda _: False)
 
     async def save_due(self) -> None:
-        """Write the snapshots that it is time for."""
+        """Write the snapshots that are due."""
         await self._advance([state for state in self.partitions.values() if state.is_ready and state.goes_on()])
         due = [state for state in self.partitions.values() if state.is_due(is_urged=self.is_urged)]
         for state in due:
@@ -264,7 +268,7 @@ class TopicIds:
             self.is_urged = False
 
     async def save_all(self, timeout: float = _SAVE_ALL_S) -> None:
-        """Write a snapshot of each partition that has moved, as far as that is done within `timeout` seconds."""
+        """Write a snapshot of each changed partition; stops after `timeout` seconds."""
         with suppress(TimeoutError):
             async with asyncio.timeout(timeout):
                 await self._advance([state for state in self.partitions.values() if state.is_ready])
@@ -273,16 +277,16 @@ class TopicIds:
                         await self._snapshots.write(state)
 
     def is_covered(self, producer_id: int, last_epoch: int) -> bool:
-        """Whether snapshots have everything that was written under a producer id, up to an epoch or later."""
+        """Whether snapshots cover everything that was written under a producer id. Epochs are not distinguished."""
         return bool(self.partitions) and all(state.is_covered(producer_id) for state in self.partitions.values())
 
     def distrust(self) -> None:
-        """Another node served the topic meanwhile: its snapshots are asked for, and what it forgot is forgotten."""
+        """Read the snapshots again and forget what another node forgot: it served the topic in the meantime."""
         for state in self.partitions.values():
             state.is_known = False
 
     def urge(self) -> None:
-        """Have a snapshot of everything that moved, at the next occasion."""
+        """Request a snapshot of every changed partition at the next `save_due`."""
         self.is_urged = True
 
     # People and upkeep ------------------------------------------------------------------------------------------------
@@ -293,8 +297,8 @@ class TopicIds:
         return bool(self.partitions) and all(state.is_ready for state in self.partitions.values())
 
     async def known(self, timeout: float) -> None:
-        """Wait until the ids of all partitions are known. Raises `KafkaError` 5 LEADER_NOT_AVAILABLE where that takes
-        longer, or cannot be.
+        """Wait until the ids of all partitions are known. Raises `KafkaError` 5 LEADER_NOT_AVAILABLE if that takes more
+        than `timeout` seconds, or is not possible.
         """
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout
@@ -306,25 +310,25 @@ class TopicIds:
 
     @property
     def problem(self) -> str | None:
-        """Why batches are not taken in some partition."""
+        """Why a partition accepts no batches; None if all do."""
         return next((state.problem.message for state in self.partitions.values() if state.problem is not None), None)
 
     def last_ids(self, name: bytes) -> dict[int, int]:
-        """The highest id in the log by partition, where there is one. Never one that is only under way."""
+        """Return, by partition, the highest id in the log, if there is one; never an id that is only in flight."""
         return {index: mark.id for index, state in sorted(self.partitions.items()) if (mark := state.marks.mark(name))}
 
     def marks_of(self, name: bytes) -> dict[int, Mark]:
-        """All that is known of a name, by partition."""
+        """Return all that is known of a name, by partition."""
         return {index: mark for index, state in sorted(self.partitions.items()) if (mark := state.marks.mark(name))}
 
     def is_in_use(self, name: bytes) -> bool:
-        """Whether a connected session writes under a name, or something of it is under way."""
+        """Whether a connected session writes under a name, or ids of it are in flight."""
         return any(state.names.is_live(name) or name in state.marks.busy_names for state in self.partitions.values())
 
     async def forget(self, name: bytes) -> bool:
         """Forget a name in all partitions, for good: snapshots without it are in Kafka and Redis before this returns.
-        False where it is not known. Raises `TimeoutError` where that cannot be done now, `MetadataUnavailable` where
-        Redis is away.
+        Returns False if the name is not known. Raises `TimeoutError` if that cannot be done now, `MetadataUnavailable`
+        if Redis is not available.
         """
         known = [state for state in self.partitions.values() if state.marks.knows(name)]
         for state in known:
@@ -335,7 +339,7 @@ class TopicIds:
         message = f"the snapshot of {self.topic}-{state.partition} cannot be written now; try again"
         deadline = time.monotonic() + _FORGET_S
         while (mark := state.marks.mark(name)) is not None and state.marks.covered <= mark.offset:
-            if time.monotonic() > deadline:  # read again from there, the log would show the name
+            if time.monotonic() > deadline:  # a later read of the log from there would find the name again
                 raise TimeoutError(message)
             await asyncio.sleep(_POLL_S)
         if not await self._snapshots.write(state, without=frozenset((name,))):
@@ -345,17 +349,19 @@ class TopicIds:
         state.marks.forget(name)
 
     async def forget_idle(self) -> int:
-        """Forget names that are idle, once a snapshot has, and sessions that are gone; how many names those were."""
+        """Forget idle names, after a snapshot without them is written, and disconnected sessions. Returns the number of
+        names.
+        """
         if not self.services.changelog.clock.is_confirmed:
             return 0  # this machine's own clock may be a day ahead
         now, gone = self.services.now(), 0
         for state in list(self.partitions.values()):
             idle = state.marks.idle(now, state.names.is_live)
-            with suppress(MetadataUnavailable):  # then another time
+            with suppress(MetadataUnavailable):  # tried again later
                 if idle and await self._snapshots.write(state, without=frozenset(idle)):
-                    for name in set(idle).intersection(state.marks.idle(now, state.names.is_live)):  # some came back
+                    for name in set(idle).intersection(state.marks.idle(now, state.names.is_live)):  # still idle
                         gone += state.marks.forget(name)
-            await asyncio.sleep(0)  # there may be ten thousand names in each of hundreds
+            await asyncio.sleep(0)  # hundreds of partitions may have ten thousand names each
         for names in {id(state.names): state.names for state in self.partitions.values()}.values():
             names.forget_gone()
         return gone

@@ -1,16 +1,16 @@
-"""The refused batches of one connection, so that none of them is taken for a duplicate when it is sent again. Pure.
+"""The refused batches of one connection, so that no retry of them is acknowledged as a duplicate. Pure.
 
-A client without idempotence has several batches in flight and no sequences that would show a gap. If one is answered
-with a retriable error and the next one is written, the first one's ids are not above those in the log when it is sent
-again: it would be acknowledged as a duplicate and be in no log. So later batches get a retriable error too, until the
-first one has been sent again. If it is not sent for half a minute, while others are, the client has given it up.
+A client without idempotence has several batches in flight and no sequences that would show a gap. Suppose that one is
+answered with a retriable error and the next one is written. When the first is sent again, its ids are below those in
+the log: it would be acknowledged as a duplicate, but never written. So later batches get a retriable error too, until
+the first one has been sent again. If others are sent and it is not, for half a minute, the client has given it up.
 
-A batch of a client that may not write is not opened for this: it is kept unread, within `protocol.limits`, until
-that client may write. Batches beyond these limits are not tracked.
+The batches of a client that may not write are not opened for this: they are stored unopened, within `protocol.limits`,
+until that client may write. Batches beyond these limits are not tracked.
 
-A batch that was given up, or refused for good, is *late* if the connection has written higher ids since: it is answered
-with an error. If another session wrote them it is a duplicate as usual: a standby sends its predecessor's records
-again.
+A batch that was given up, or refused with a final error, is *late* if the connection has written higher ids since: it
+is answered with an error. If another session wrote them, the batch is a duplicate as usual: a standby sends its
+predecessor's records again.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from sidecar.protocol.errors import KafkaError
 PATIENCE_S: Final = 30.0
 _OPENED_BYTES: Final = 8 * limits.BATCH_AT_ONCE_BYTES
 _SAME_FROM, _STAMP_FROM, _STAMP_TO = 21, 43, 57
-"""What differs where the same batch comes again: up to its CRC, and the stamp (see `protocol.batch`)."""
+"""The bytes in which a retry may differ from the first batch: those before 21, and the stamp (see `protocol.batch`)."""
 _LATE_KEPT: Final = 1_000
 
 
 class Turn(Enum):
-    """What becomes of a batch."""
+    """The decision about a batch."""
 
     GO = "nothing is in its way"
     AGAIN = "a batch with lower ids has to come first"
@@ -41,7 +41,7 @@ class Turn(Enum):
 
 
 class IdsOf(NamedTuple):
-    """What is left of a `Content` when its batch is under way."""
+    """The part of a `Content` that is needed while its batch is in flight."""
 
     marks: tuple[Pushed, ...]
     lowest: Mapping[bytes, int]
@@ -60,21 +60,21 @@ class KeptBytes:
         self._by_connection: dict[int, KeptRoom] = {}
 
     def of(self, connection: int) -> KeptRoom:
-        """The room of one connection."""
+        """Return the room of one connection."""
         found = self._by_connection.get(connection)
         if found is None:
             found = self._by_connection[connection] = KeptRoom(self)
         return found
 
     def forget(self, connection: int) -> None:
-        """A connection is gone, with all that was kept of it."""
+        """Forget a closed connection and all its stored batches."""
         found = self._by_connection.pop(connection, None)
         if found is not None:
             self.in_all -= found.size
 
 
 class KeptRoom:
-    """The room of one connection, where its batches are counted that are kept."""
+    """Counts the stored batches of one connection."""
 
     __slots__ = ("_all", "batches", "size")
 
@@ -83,7 +83,7 @@ class KeptRoom:
         self._all = in_all
 
     def take(self, size: int) -> bool:
-        """Room for one batch more; whether there is."""
+        """Reserve room for one more batch; returns whether there was room."""
         if (
             self.size + size > limits.KEPT_BYTES
             or self.batches >= limits.KEPT_BATCHES
@@ -96,14 +96,14 @@ class KeptRoom:
         return True
 
     def give_back(self, size: int) -> None:
-        """A batch is kept no longer."""
+        """Free the room of a batch that is not stored any more."""
         self.size -= size
         self.batches -= 1
         self._all.in_all -= size
 
 
 class Kept(NamedTuple):
-    """A batch that was not let in, not opened. `now`: when."""
+    """An unopened batch that was refused at the time `now`. `comes_again`: its client will retry it."""
 
     records: int
     comes_again: bool
@@ -111,13 +111,13 @@ class Kept(NamedTuple):
 
 
 class _Ids(NamedTuple):
-    """Ids of one name, `first` to `last`."""
+    """The ids of one name from `first` to `last`."""
 
     first: int
     last: int
 
     def without(self, others: _Ids) -> _Ids:
-        """What is left, as far as that is one piece, where others come."""
+        """Return these ids without `others`; unchanged if the rest would be two pieces."""
         if others.last < self.first or self.last < others.first:
             return self
         if others.first <= self.first:
@@ -126,29 +126,29 @@ class _Ids(NamedTuple):
 
 
 class TurnedAway:
-    """Of one connection in one partition. `now` arguments are monotonic seconds."""
+    """The refused batches of one connection in one partition. `now` arguments are monotonic seconds."""
 
     __slots__ = ("_kept", "_late", "_late_count", "_lowest", "_seen", "_written", "is_lost")
 
     def __init__(self) -> None:
         self._lowest: dict[bytes, list[int]] = {}
-        """In order: thousands of batches may come before the first one does."""
+        """Sorted: thousands of batches may arrive before the first one is sent again."""
         self._late: dict[bytes, list[_Ids]] = {}
         self._late_count = 0
         self._written: dict[bytes, int] = {}
         self._seen = 0.0
         self._kept: dict[bytes, Kept] = {}
         self.is_lost = False
-        """Whether a batch with unknown ids was refused for a retry."""
+        """Whether a batch with unknown ids was refused with a retriable error."""
 
     def __bool__(self) -> bool:
         return bool(self._lowest or self._late or self._kept or self.is_lost)
 
     def keep(self, batch: memoryview, kept: Kept, room: KeptRoom) -> None:
-        """A batch was not let in.
+        """Store a batch that was refused.
 
-        One that comes again and again is kept once: a client that may not write may retry for hours. Those refused for
-        good make room for one that will come again, as that may be lost without this.
+        Retries of one batch are stored once: a client that may not write may retry for hours. If there is no room, a
+        batch that will be retried replaces those with a final error, because its records could be lost.
         """
         same = bytearray(batch)
         same[:_SAME_FROM] = bytes(_SAME_FROM)
@@ -172,8 +172,8 @@ class TurnedAway:
             self.is_lost = True
 
     def open(self, opened: Callable[[memoryview, int], Content], room: KeptRoom) -> None:
-        """Its client may write now: look into what was kept, as far as that takes no time. `opened` as `Content` with
-        `at_once`; one that fails may have decompressed all that it was allowed to.
+        """Open the stored batches, as the client may write now, within a limit of bytes. `opened` works as `Content`
+        with `at_once`; a batch that fails may have decompressed up to its whole limit.
         """
         kept, self._kept = self._kept, {}
         left = _OPENED_BYTES
@@ -188,7 +188,7 @@ class TurnedAway:
                 self.is_lost |= comes_again
                 continue
             except KafkaError:
-                continue  # it will be refused for that
+                continue  # the gate will refuse it for that
             left += limits.BATCH_AT_ONCE_BYTES - content.size
             if content.has_ids and comes_again:
                 self.add(content, now)
@@ -196,7 +196,7 @@ class TurnedAway:
                 self.refuse(content)
 
     def add(self, content: Ids, now: float) -> None:
-        """A batch of a plain client was refused for a retry."""
+        """Record that a batch of a plain client was refused with a retriable error."""
         for name, lowest in content.lowest.items():
             known = self._lowest.setdefault(name, [])
             if not known or lowest <= known[0]:
@@ -206,17 +206,17 @@ class TurnedAway:
                 known.insert(at, lowest)
 
     def refuse(self, content: Ids) -> None:
-        """A batch was refused for good."""
+        """Record that a batch was refused with a final error."""
         for name, last, _ in content.marks:
             self._is_late(name, _Ids(content.lowest[name], last))
 
     def written(self, content: Ids) -> None:
-        """A batch of this connection is in the log, and was not before."""
+        """Record that a batch of this connection was written, and is not a duplicate."""
         for name, last, _ in content.marks:
             self._written[name] = max(last, self._written.get(name, last))
 
     def turn_of(self, content: Ids, now: float) -> Turn:
-        """What becomes of a batch; where it may go, it counts as come."""
+        """Decide about a batch; a batch that may be written counts as sent again."""
         lowest = content.lowest
         if self._lowest and now - self._seen > PATIENCE_S:
             for name, each in self._lowest.items():

@@ -35,14 +35,16 @@ _REMEMBERED: Final = 10_000
 _AT_ONCE: Final = 4
 _UNDER_WAY: Final = 64
 _STEP_BYTES: Final = 256 * 1024
-"""Read at a time: the headers in it are looked at within milliseconds, however small the batches are."""
+"""Bytes per read: their batch headers are parsed within milliseconds, even if the batches are small."""
 _TRUE_S: Final = 600.0
-"""How long a count is taken for true: compaction makes it smaller."""
+"""Seconds after which a count is repeated: compaction makes it smaller."""
 _LARGEST_BATCH: Final = 64 * 1024 * 1024
 
 
 class Stretch(NamedTuple):
-    """What lies behind a cursor at `offset` in one partition of a topic (by its id, as it may be created anew)."""
+    """The log from a cursor at `offset` on, in one partition. The topic is identified by its id, as it may be created
+    again.
+    """
 
     topic_id: UUID
     partition: TopicPartition
@@ -60,7 +62,7 @@ class _Count:
 
 
 class Backlogs:
-    """Counts of records, bounded: the longest not asked for is forgotten first."""
+    """Counts of records, up to a limit: the least recently used count is forgotten first."""
 
     def __init__(self, logs: LogReader) -> None:
         self._logs = logs
@@ -69,9 +71,10 @@ class Backlogs:
         self._under_way = 0
 
     async def passes(self, stretch: Stretch, end: int, limit: int, wait: float) -> bool | None:
-        """Whether more than `limit` records lie between a cursor and `end`; None where `wait` seconds do not settle it.
+        """Whether more than `limit` records are between a cursor and `end`; None if that is not known after `wait`
+        seconds.
 
-        The count goes on then. Raises `KafkaError`, `UpstreamError`.
+        Counting continues then. Raises `KafkaError`, `UpstreamError`.
         """
         if end - stretch.offset <= limit:
             return False
@@ -113,7 +116,7 @@ class Backlogs:
                     try:
                         await self._read_on(stretch, count, end, limit)
                     except LogMovedError as error:
-                        count.next = min(error.start, end)  # what retention took is no backlog any more
+                        count.next = min(error.start, end)  # records that retention deleted do not count
         finally:
             self._under_way -= 1
 
@@ -125,7 +128,7 @@ class Backlogs:
                     return
 
     async def close(self) -> None:
-        """Count no more."""
+        """Stop the counting."""
         tasks = [count.task for count in self._counts.values() if count.task is not None]
         for task in tasks:
             task.cancel()
@@ -133,7 +136,7 @@ class Backlogs:
 
 
 def _add(count: _Count, records: memoryview, end: int) -> None:
-    """Count the whole batches in front of `end`, the first of which may begin in front of the cursor."""
+    """Count the records of complete batches before `end`. The first batch may begin before the cursor."""
     for start, size in batch_sizes(records, 0, len(records)):
         if count.next >= end:
             return
@@ -144,7 +147,7 @@ def _add(count: _Count, records: memoryview, end: int) -> None:
 
 
 def _behind(header: BatchHeader, batch: memoryview, offset: int) -> int:
-    """The records of a batch from `offset` on."""
+    """Return the number of records of a batch from `offset` on."""
     ahead = offset - header.base_offset
     if ahead <= 0:
         return header.records
@@ -156,7 +159,7 @@ def _behind(header: BatchHeader, batch: memoryview, offset: int) -> int:
 
 
 def _ended(task: asyncio.Task[None]) -> None:
-    """No other caller may come for a failure."""
+    """Take the exception of a task, as perhaps no caller does."""
     take_failure(task, UpstreamError, KafkaError)
 
 
@@ -167,7 +170,7 @@ _ENDS_S: Final = 1.0
 
 
 class Moved(NamedTuple):
-    """A cursor that was reset: where it was, and the end of the log where it is now."""
+    """A cursor that was reset from its committed offset to the end of the log."""
 
     partition: int
     committed: int
@@ -176,9 +179,9 @@ class Moved(NamedTuple):
 
 @dataclass(eq=False)
 class AutoReset:
-    """The shadows with a limit. `limits` (records, by name) is replaced as shadows come and go. `_failed` hears of
-    shadows that cannot be looked at; `_reset` of each reset once, however often the cursor is asked for: shadow, group,
-    limit, and the partitions in which it moved.
+    """Resets the cursors of shadows that have a limit. `limits` (records, by name) is replaced when shadows change.
+    `_failed` is called if a shadow cannot be checked. `_reset` is called once for each reset, even if the cursor is
+    read often, with the shadow, the group, the limit, and the partitions that were reset.
     """
 
     _upstream: KafkaUpstream
@@ -191,15 +194,16 @@ class AutoReset:
         self._logs = LogReader(self._upstream, _CHANNEL)
         self._backlogs = Backlogs(self._logs)
         self._moved: OrderedDict[tuple[str, str, int, int], int] = OrderedDict()
-        """Where a cursor was reset to, by shadow, group, partition and what is committed: it stands there until the
-        group commits, however often it starts without.
+        """The offset that a cursor was reset to, by shadow, group, partition and committed offset. It is valid until
+        the group commits, even if the group restarts.
         """
 
     async def reset(self, group: str, shadow: str, committed: Mapping[int, int]) -> dict[int, int]:
-        """The partitions in which a cursor has passed its shadow's limit, and where it stands instead in each: at the
-        end that the log had then.
+        """Return the partitions in which a cursor exceeded its shadow's limit, with its new offset: the end that the
+        log had at the reset.
 
-        `committed`: by partition, none negative. Never raises: what cannot be known stays as it is.
+        `committed`: offsets by partition, none negative. Never raises: if the backlog is not known, the cursor is not
+        reset.
         """
         limit = self.limits.get(shadow, 0)
         source = self._resolver.source(shadow.encode())
@@ -233,7 +237,7 @@ class AutoReset:
         return stands | moved
 
     async def _ends(self, source: Source, partitions: Collection[int]) -> dict[int, int]:
-        """Where the log ends, as long as it is the one that the shadow was made of."""
+        """Return the end offsets of the log; none if the topic is not the one that the shadow was created for."""
         topic = source.topic.decode()
         layout = await self._upstream.layout(topic)
         if layout.topic_id != source.topic_id:
@@ -249,12 +253,12 @@ class AutoReset:
             self._reset(shadow, group, limit, moved)
 
     async def close(self) -> None:
-        """Count no more."""
+        """Stop the counting."""
         await self._backlogs.close()
 
 
 def detail(group: str, limit: int, moved: Collection[Moved], shown: int = 10) -> str:
-    """For people: whose cursor was reset, and where to."""
+    """Describe a reset for people: the group, the limit and the offsets."""
     places = [f"{found.partition}: {found.committed} to {found.end}" for found in moved]
     more = f" and {len(places) - shown} more" if len(places) > shown else ""
     partitions = ", ".join(places[:shown]) + more
@@ -262,7 +266,7 @@ def detail(group: str, limit: int, moved: Collection[Moved], shown: int = 10) ->
 
 
 def reset_of(group: str, limit: int, moved: Collection[Moved]) -> state.CursorReset:
-    """The same for programs."""
+    """Describe a reset as a message for programs."""
     found = state.CursorReset(group=group, limit=limit)
     for cursor in moved:
         found.partition.append(cursor.partition)

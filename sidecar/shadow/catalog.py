@@ -45,22 +45,22 @@ _REFUSED: Final = frozenset(
         ErrorCode.POLICY_VIOLATION,
     }
 )
-"""No topic was created, and another try would fail the same way."""
+"""With these errors no topic was created, and a retry would fail too."""
 BACKLOG_LIMIT: Final = 2**63 - 1
 EVERYBODY: Final = (ANYBODY,)
 ENTRIES: Final = 1_000
-"""Principals in one allow list."""
+"""The maximum number of principals in one allow list."""
 PRINCIPAL_BYTES: Final = 255
-"""Of one principal, in UTF-8: a full list fits into one record of the ownership topic."""
+"""The maximum length of a principal in UTF-8, so that a full list fits into one record of the ownership topic."""
 _TYPE: Final = "User:"
 
 
 class NameTakenError(Exception):
-    """There is a topic, or a shadow of another one, of this name."""
+    """A topic or a shadow of this name exists already."""
 
 
 class BadShadowError(ValueError):
-    """The shadow cannot exist: the message has the reason."""
+    """The shadow cannot exist; the message gives the reason."""
 
 
 class HasShadowsError(Exception):
@@ -68,13 +68,13 @@ class HasShadowsError(Exception):
 
 
 class UnmadeError(Exception):
-    """The shadow is being made, or was left half-way: it cannot be changed now."""
+    """The creation of the shadow is not finished: it cannot be changed now."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shadow:
-    """A shadow as the changelog has it. `is_made` False: its topic is not there yet. `auto_reset_backlog_entries`: 0
-    for never. `closed`: why it cannot be read, empty where it can.
+    """A shadow as recorded in the changelog. `is_made` False: its topic does not exist yet.
+    `auto_reset_backlog_entries`: 0 for never. `closed`: why it cannot be read, empty if it can.
     """
 
     name: str
@@ -118,7 +118,7 @@ class ShadowCatalog:
     # What is there --------------------------------------------------------------------------------------------------
 
     def of(self, source: str) -> Sequence[Shadow]:
-        """The shadows of a topic, by name: looked up, as lists of topics ask for each of them."""
+        """Return the shadows of a topic, sorted by name. Indexed, because lists of topics call this for every topic."""
         return self._of.get(source, ())
 
     def all(self) -> list[Shadow]:
@@ -146,10 +146,10 @@ class ShadowCatalog:
     async def create(
         self, source: str, name: str, allow: Sequence[str] = EVERYBODY, auto_reset_backlog_entries: int = 0
     ) -> Shadow:
-        """Make a shadow; it is served by every node when this returns.
+        """Create a shadow; when this returns, every node serves it.
 
-        Cursors that more than `auto_reset_backlog_entries` records lie behind are reset to the end; 0: never. Raises
-        `BadShadowError`, LookupError without such a source, `NameTakenError`, and `changelog.FAILURES`.
+        A cursor that is more than `auto_reset_backlog_entries` records behind is reset to the end; 0: never. Raises
+        `BadShadowError`, LookupError if the source does not exist, `NameTakenError`, and `changelog.FAILURES`.
         """
         self._check(source, name)
         principals = checked(allow)
@@ -234,7 +234,7 @@ class ShadowCatalog:
 
         try:
             made = await self._records.change(name, finish)
-        except LookupError:  # it took too long, and the keeper gave it up (`keeper`)
+        except LookupError:  # it took too long, and the keeper deleted the record (`keeper`)
             raise TimeoutError(f"the shadow {name} was given up: delete the topic {name}, and try again") from None
         await self._records.add_event(name, f"of {made.source}", _as_details(made))
         return _shadow(name, made)
@@ -242,9 +242,9 @@ class ShadowCatalog:
     async def change(
         self, name: str, allow: Sequence[str] | None = None, auto_reset_backlog_entries: int | None = None
     ) -> Shadow:
-        """Change what is not None; every live node knows when this returns.
+        """Change the settings that are not None; when this returns, every live node knows.
 
-        Raises `BadShadowError`, LookupError without such a shadow, `UnmadeError`, and `changelog.FAILURES`.
+        Raises `BadShadowError`, LookupError if there is no such shadow, `UnmadeError`, and `changelog.FAILURES`.
         """
         principals = None if allow is None else checked(allow)
         limit = auto_reset_backlog_entries
@@ -268,7 +268,7 @@ class ShadowCatalog:
         return _shadow(name, record)
 
     async def delete(self, name: str) -> None:
-        """Delete a shadow with its cursors. Raises LookupError without one, and `changelog.FAILURES`."""
+        """Delete a shadow with its cursors. Raises LookupError if there is none, and `changelog.FAILURES`."""
         async with self._records.changing:
             entry = self._records.get(name)
             if entry is None:
@@ -279,7 +279,7 @@ class ShadowCatalog:
             await self._records.add_event(name, "deleted", state.EventDetails(deleted=True))
 
     async def _delete_topic(self, name: str, topic_id: UUID) -> bool:
-        """Returns False if there is no such topic. A topic of the same name with another id stays."""
+        """Returns False if there is no such topic. A topic of the same name with another id is not deleted."""
         error = await self._upstream.call(self._upstream.controller(), DeleteTopic(topic_id, _CALL_MS))
         self._upstream.view.forget([name.encode()])
         if error not in (ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION):
@@ -287,10 +287,10 @@ class ShadowCatalog:
         return error == ErrorCode.NONE
 
     async def delete_source(self, source: str, *, force: bool) -> None:
-        """Delete a topic; with `force` its shadows first. What was interrupted is finished by doing it again.
+        """Delete a topic; with `force` its shadows first. After an interruption, call it again.
 
-        Raises `BadShadowError` for what is a shadow itself, `HasShadowsError`, LookupError where there is neither topic
-        nor shadow, and `changelog.FAILURES`.
+        Raises `BadShadowError` if the topic is itself a shadow, `HasShadowsError`, LookupError if there is neither a
+        topic nor a shadow, and `changelog.FAILURES`.
         """
         if self._resolver.is_shadow(source.encode()):
             raise BadShadowError(f"{source} is a shadow: delete it by `sidecar shadow delete {source}`")
@@ -338,7 +338,7 @@ def _shadow(name: str, record: state.Shadow) -> Shadow:
 
 
 def _as_details(record: state.Shadow) -> state.EventDetails:
-    """A shadow for an event. An allow list may have hundreds of kilobytes: a long one is left out."""
+    """Return a shadow for an event. A long allow list is left out: it may have hundreds of kilobytes."""
     found = state.EventDetails(shadow=record)
     if sum(map(len, record.allow)) > _ALLOW_SHOWN:
         found.long_allow = True
@@ -347,7 +347,9 @@ def _as_details(record: state.Shadow) -> state.EventDetails:
 
 
 def checked(allow: Sequence[str]) -> tuple[str, ...]:
-    """A list of principals in Kafka's form (KIP-11), each once. An empty one means nobody. Raises `BadShadowError`."""
+    """Check a list of principals in Kafka's form (KIP-11), and remove duplicates. An empty list means nobody. Raises
+    `BadShadowError`.
+    """
     if len(allow) > ENTRIES:
         raise BadShadowError(
             f"allow has {len(allow)} entries, {ENTRIES} are the most: allow a principal that stands for more"
@@ -363,8 +365,8 @@ def checked(allow: Sequence[str]) -> tuple[str, ...]:
 
 
 def nobody_reads(allow: Sequence[str], *, authenticated: bool) -> str | None:
-    """Why none of the clients that can connect may read, None where some may. `authenticated`: whether a listener asks
-    clients who they are.
+    """Return why no client that can connect may read; None if some may. `authenticated`: whether a listener
+    authenticates its clients.
     """
     if not allow:
         return f"nobody can read it: its list is empty: allow {ANYBODY}, or some"

@@ -1,8 +1,8 @@
-"""Cursors and readers of shadows: their statistics, and what the node has of them.
+"""The cursors and readers of shadows on a node, and their statistics.
 
-Readers and bytes are those of this node, counted when answers to Fetch are sent. Groups and lag are the cluster's: read
-on request, and every half minute for the metrics. For the metrics only the node that is responsible for the shadow
-reads them, so that sums over nodes are right.
+Readers and bytes are those of this node, counted when answers to Fetch are sent. Groups and lag are those of the whole
+cluster: they are read on request, and every half minute for the metrics. For the metrics only the node responsible for
+the shadow reads them, so that sums over nodes are correct.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ WINDOW_S: Final = 30.0
 
 
 class Reading(NamedTuple):
-    """What one node has seen of a shadow's readers since it started. `last_read_ms`: Unix ms, 0 for never."""
+    """The readers of a shadow that one node has seen since it started. `last_read_ms`: Unix ms, 0 for never."""
 
     readers: int
     record_bytes: int
@@ -52,18 +52,18 @@ class _Seen:
 
 
 class Readers:
-    """The readers of all shadows. Holds connections of the last 30 s and shadows that exist, no others."""
+    """The readers of all shadows. Stores only connections of the last 30 s and shadows that exist."""
 
     __slots__ = ("_resolver", "_shadows", "took")
 
     def __init__(self, resolver: NameResolver) -> None:
         self._resolver = resolver
         self.took: Callable[[bytes, int, int], None] | None = None
-        """Called for each answer with the shadow, the connection, the bytes of records, where they have a bound."""
+        """Called for each answer, if set, with the shadow, the connection, and the bytes of records."""
         self._shadows: dict[bytes, _Seen] = {}
 
     def read(self, shadow: bytes, reader: int, record_bytes: int) -> None:
-        """A shadow's partition was answered, with `record_bytes` of record batches, to the connection `reader`.
+        """Count `record_bytes` of record batches that were sent from a shadow's partition to the connection `reader`.
 
         Takes well under a microsecond.
         """
@@ -82,7 +82,7 @@ class Readers:
             self.took(shadow, reader, record_bytes)
 
     def answered(self, reader: int, version: int, elements: list[tuple[bytes, Octets]]) -> None:
-        """A Fetch was answered with these elements (`sidecar.protocol.fetch`); those of shadows count."""
+        """Count the shadows' elements of a Fetch response (`sidecar.protocol.fetch`)."""
         if not self._resolver.has_shadows:
             return
         for topic, element in elements:
@@ -90,7 +90,7 @@ class Readers:
                 self.read(topic, reader, fetch.record_bytes(element, version))
 
     def answered_one(self, reader: int, topic: bytes, record_bytes: int) -> None:
-        """The same where one partition was answered, with so many bytes of record batches."""
+        """As `answered`, for a response with one partition and `record_bytes` of record batches."""
         if self._resolver.is_shadow(topic):
             self.read(topic, reader, record_bytes)
 
@@ -100,7 +100,7 @@ class Readers:
         return seen
 
     def of(self, shadow: bytes) -> Reading:
-        """What was seen of one shadow's readers; nothing of one that does not exist any more."""
+        """Return the reading of one shadow; all zero if the shadow does not exist any more."""
         seen = self._shadows.get(shadow)
         if seen is None:
             return _NOTHING
@@ -110,7 +110,7 @@ class Readers:
         return Reading(len(seen.readers), seen.record_bytes, last_read_ms)
 
     def forget(self, shadow: bytes) -> None:
-        """The shadow was deleted: another one of its name begins anew."""
+        """Forget a deleted shadow: a new one of its name starts from zero."""
         self._shadows.pop(shadow, None)
 
 
@@ -124,14 +124,14 @@ def _drop_gone(readers: OrderedDict[int, float], now: float) -> None:
 
 _ROUND_S: Final = 30.0
 _SHARE: Final = 20
-"""Looking at cursors takes one part in so many of the time at most."""
+"""Reading cursors takes at most 1/20 of the time."""
 _PATIENCE_S: Final = 5.0
-"""A caller gets at least this node's numbers within this time."""
+"""Seconds after which a caller gets this node's numbers alone."""
 
 
 @dataclass(frozen=True, slots=True)
 class Numbers:
-    """A shadow in numbers. `lag` None: not known, or known to another node alone."""
+    """The statistics of a shadow. `lag` is None if it is unknown, or only another node knows it."""
 
     name: str
     reading: Reading
@@ -140,7 +140,7 @@ class Numbers:
 
 
 class Statistics:
-    """The numbers of all shadows of a node."""
+    """The statistics of all shadows on a node."""
 
     def __init__(self, readers: Readers, cursors: Cursors, nodes: NodeDirectory) -> None:
         self._readers = readers
@@ -151,7 +151,7 @@ class Statistics:
         self._resets: dict[str, int] = {}
 
     def known(self, shadows: Sequence[Shadow]) -> None:
-        """These are the shadows now."""
+        """Replace the list of shadows."""
         names = {shadow.name for shadow in shadows}
         for gone in {shadow.name for shadow in self._shadows} - names:
             self._readers.forget(gone.encode())
@@ -160,11 +160,11 @@ class Statistics:
         self._shadows = sorted(shadows, key=lambda shadow: (shadow.created_ms, shadow.name))
 
     def reset(self, shadow: str, cursors: int) -> None:
-        """`cursors` were reset because they fell too far behind, counted per partition."""
+        """Count `cursors` resets of cursors that fell too far behind; each partition counts as one."""
         self._resets[shadow] = self._resets.get(shadow, 0) + cursors
 
     async def of(self, shadow: str) -> Numbers:
-        """A shadow's numbers as of the last seconds, without a lag where Kafka does not answer in time."""
+        """Return a shadow's statistics of the last seconds; without a lag if Kafka does not answer in time."""
         lag = None
         try:
             async with asyncio.timeout(_PATIENCE_S):
@@ -174,14 +174,14 @@ class Statistics:
         return self._numbers(shadow, lag)
 
     def all(self) -> list[Numbers]:
-        """Every shadow's, oldest shadow first; their lags as of the last round."""
+        """Return the statistics of every shadow, oldest shadow first, with the lags of the last round."""
         return [self._numbers(shadow.name, self._lags.get(shadow.name)) for shadow in self._shadows]
 
     def _numbers(self, shadow: str, lag: Lag | None) -> Numbers:
         return Numbers(shadow, self._readers.of(shadow.encode()), self._resets.get(shadow, 0), lag)
 
     async def keep(self, failed: Callable[[str, BaseException], None]) -> None:
-        """Look at the cursors of the shadows that this node is first in line for. Until cancelled."""
+        """Read the cursors of the shadows that this node is responsible for, until cancelled."""
         loop = asyncio.get_running_loop()
         while True:
             began = loop.time()
@@ -206,16 +206,18 @@ class Statistics:
 
 
 class CursorHooks(Protocol):
-    """What the node wants to know; implementations are cheap and never raise."""
+    """Events that are reported to the node; implementations are cheap and never raise."""
 
     def cursors_failed(self, shadow: str, error: BaseException) -> None:
-        """The cursors of a shadow could not be looked at, or their reset not be reported."""
+        """The cursors of a shadow could not be read, or a reset could not be reported."""
 
     def cursors_reset(self, shadow: str, group: str, detail: str) -> None: ...
 
 
 class CursorRoom:
-    """Follows the catalog from when it is made: make it before the catalog starts."""
+    """Readers, cursors and statistics of the shadows. Create it before the catalog starts, so that it sees every
+    change.
+    """
 
     def __init__(
         self,
@@ -244,11 +246,11 @@ class CursorRoom:
         self.statistics.known(shadows)
 
     async def keep(self) -> None:
-        """Keep the numbers for the metrics. Until cancelled."""
+        """Keep the statistics for the metrics up to date, until cancelled."""
         await self.statistics.keep(self._hooks.cursors_failed)
 
     async def close(self) -> None:
-        """Look and count no more."""
+        """Stop reading and counting."""
         await self.cursors.close()
         await self.of_topics.close()
         await self.auto_reset.close()

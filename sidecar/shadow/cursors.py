@@ -1,9 +1,9 @@
-"""The cursors of a shadow, which has its own (PIP-180): what groups have committed under its name, and how far behind
-its source's log they are.
+"""The cursors of a shadow (PIP-180): the offsets that groups have committed under its name, and their lag in the log of
+its source.
 
-Kafka stores them like those of any topic: each broker is asked for its groups, and then for what these groups have
-committed. There may be thousands of groups: one request asks for many, brokers are asked in parallel, and the result is
-kept for a few seconds. Callers that ask while an answer is on its way share it.
+Kafka stores them like those of any topic. Each broker is asked for its groups, then for their committed offsets. There
+may be thousands of groups: one request names many, brokers are asked in parallel, and the result is cached for a few
+seconds. Concurrent callers share one answer.
 
 The cursor of a group without members is moved as `kafka-consumer-groups --reset-offsets` does (KIP-122). The target
 offset is looked up in the source's log, which the shadow's readers read. A group that Kafka does not know gets a
@@ -39,7 +39,7 @@ _MOST: Final = 1_000
 
 
 class Recent(Shared[AnswerT]):
-    """Answers by key, each `seconds` old at most when it is given. Failures are not remembered."""
+    """Caches answers by key, for `seconds` seconds. Failures are not cached."""
 
     def __init__(self, seconds: float, *expected: type[Exception]) -> None:
         super().__init__(*expected)
@@ -47,14 +47,14 @@ class Recent(Shared[AnswerT]):
         self._kept: dict[Hashable, tuple[float, AnswerT]] = {}
 
     async def answer(self, key: Hashable, ask: Callable[[], Coroutine[Any, Any, AnswerT]]) -> AnswerT:
-        """The answer that is remembered, else what `ask` returns. Raises what that raises."""
+        """Return the cached answer, else call `ask`. Raises the errors of `ask`."""
         kept = self._kept.get(key)
         if kept is not None and asyncio.get_running_loop().time() - kept[0] < self._seconds:
             return kept[1]
         return await super().answer(key, ask)
 
     def _ended(self, key: Hashable, task: asyncio.Task[AnswerT]) -> None:
-        is_asked = self.tasks.get(key) is task  # else forgotten meanwhile: it may be from before the change
+        is_asked = self.tasks.get(key) is task  # else `forget` was called: the answer may be older than the change
         super()._ended(key, task)
         if is_asked and not task.cancelled() and task.exception() is None:
             now = asyncio.get_running_loop().time()
@@ -64,7 +64,7 @@ class Recent(Shared[AnswerT]):
                 self._kept[key] = now, task.result()
 
     def forget(self, key: Hashable) -> None:
-        """What `key` stands for has changed."""
+        """Forget the answer for `key`, because what it describes has changed."""
         self._kept.pop(key, None)
         self.tasks.pop(key, None)
 
@@ -72,7 +72,7 @@ class Recent(Shared[AnswerT]):
 _AnswerT = TypeVar("_AnswerT")
 
 CHANNEL: Final = Channel("cursors")
-"""A connection per broker for the questions of this module: long lists hold nobody else up."""
+"""A separate connection per broker for this module, so that long lists delay no other request."""
 
 FRESH_S: Final = 5.0
 _LIMIT_S: Final = 30.0
@@ -86,11 +86,11 @@ _WITHOUT_OFFSETS: Final = frozenset({"connect", "share"})
 
 
 class ClosedError(Exception):
-    """The shadow's source is gone, or is another topic by now: there is no log that its cursors stand in."""
+    """The shadow's source was deleted or created again: its cursors belong to no log."""
 
 
 class Log(NamedTuple):
-    """A shadow's source, and where the partitions of its log begin and end (high watermark)."""
+    """A shadow's source, and the start and end (high watermark) of each partition."""
 
     topic: str
     starts: Mapping[int, int]
@@ -98,8 +98,8 @@ class Log(NamedTuple):
 
 
 class Position(NamedTuple):
-    """A cursor in one partition. `lag` in offsets: control batches and compacted records count, what retention took
-    does not.
+    """A cursor in one partition. `lag` is in offsets: control batches and compacted records count, records that
+    retention deleted do not.
     """
 
     offset: int
@@ -123,7 +123,7 @@ class Cursor:
 
 
 class Lag(NamedTuple):
-    """How many groups have cursors, and how far behind they are in all and at most, in offsets."""
+    """The number of groups with cursors, their total lag, and the longest lag, in offsets."""
 
     groups: int
     total: int
@@ -156,12 +156,12 @@ class InUseError(Exception):
 
 
 class OutOfLogError(ValueError):
-    """There is no such offset, or no such partition; the message names what there is."""
+    """The offset or the partition does not exist; the message names those that do."""
 
 
 @dataclass(frozen=True, slots=True)
 class AtTime:
-    """The first record that is not older (Unix ms), the end where there is none."""
+    """The first record at or after this time (Unix ms); the end of the log if there is none."""
 
     timestamp_ms: int
 
@@ -177,7 +177,7 @@ Target = OffsetAt | AtTime | AtOffset
 
 
 class Cursors:
-    """The cursors of all shadows. Questions raise `ClosedError`, `KafkaError`, `UpstreamError`, TimeoutError."""
+    """The cursors of all shadows. Its methods raise `ClosedError`, `KafkaError`, `UpstreamError`, TimeoutError."""
 
     def __init__(self, upstream: KafkaUpstream, resolver: NameResolver) -> None:
         self._upstream = upstream
@@ -188,17 +188,17 @@ class Cursors:
         self._described: Recent[list[Cursor]] = Recent(FRESH_S, *CURSOR_FAILURES)
 
     async def of(self, shadow: str) -> Sequence[Cursor]:
-        """The cursors of a shadow by group, with the members of each, as of the last five seconds."""
+        """Return the cursors of a shadow by group, with the number of members; at most five seconds old."""
         return await self._described.answer(shadow, lambda: _within(self._describe(shadow)))
 
     async def lag(self, shadow: str) -> Lag:
-        """How far behind they are, as of the last five seconds."""
+        """Return the lag of a shadow's cursors; at most five seconds old."""
         found = await self._look(shadow)
         lags = [cursor.lag for _, cursor in found.values()]
         return Lag(len(lags), sum(lags), max(lags, default=0))
 
     async def log(self, shadow: str) -> Log:
-        """The log that is read under a shadow's name, as it is now. Raises `ClosedError`."""
+        """Return the present log that is read under a shadow's name. Raises `ClosedError`."""
         source = self._resolver.source(shadow.encode())
         if source is None:
             raise ClosedError(f"{shadow} is not created yet")
@@ -217,13 +217,13 @@ class Cursors:
         return Log(topic, starts, ends)
 
     def forget(self, shadow: str) -> None:
-        """Its cursors were changed here: look anew."""
+        """Forget cached answers, because this node changed the shadow's cursors."""
         for kept in (self._found, self._described):
             kept.forget(shadow)
         self._groups.forget(None)
 
     async def close(self) -> None:
-        """Ask no more."""
+        """Cancel the requests."""
         for kept in (self._described, self._found, self._groups):
             await kept.close()
 
@@ -246,7 +246,7 @@ class Cursors:
         return {group: found for some in by_broker for group, found in some.items()}
 
     async def _list(self) -> _Listed:
-        """The groups of every broker that may have cursors."""
+        """Return the groups of every broker, except those that commit no offsets."""
 
         async def of(broker: int) -> list[ListedGroup]:
             answer = await self._upstream.call(broker, ListGroups(), channel=CHANNEL)
@@ -261,7 +261,7 @@ class Cursors:
     async def _committed(
         self, slots: asyncio.Semaphore, broker: int, groups: list[ListedGroup], shadow: str, log: Log
     ) -> _Found:
-        """The cursors of one broker's groups, members not looked at."""
+        """Return the cursors of one broker's groups, without members."""
         found: _Found = {}
         partitions = sorted(log.ends)
         step = min(_GROUPS_AT_ONCE, max(1, _OFFSETS_AT_ONCE // max(1, len(partitions))))
@@ -298,7 +298,7 @@ class Cursors:
     # Moving -----------------------------------------------------------------------------------------------------------
 
     async def move(self, shadow: str, group: str, to: Target, partitions: Collection[int] | None) -> Cursor:
-        """Commit `to` for a group in some partitions of a shadow, all (None) at best; its cursor there afterwards.
+        """Commit the offset `to` for a group in some partitions of a shadow (None: all). Returns the new cursor.
 
         Raises `InUseError`, `OutOfLogError`, `ClosedError`, `KafkaError`, `UpstreamError`.
         """
@@ -333,7 +333,7 @@ class Cursors:
                 return {index: log.ends[index] if at.offset < 0 else at.offset for index, at in found.items()}
 
     async def _coordinated(self, group: str, act: Callable[[int], Awaitable[None]]) -> None:
-        """Ask a group's coordinator, which may move or have to load first. Repeating is harmless."""
+        """Call `act` with a group's coordinator, which may move or still be loading. `act` may be repeated."""
         for attempt in range(_TRIES):
             try:
                 return await act(await self._upstream.coordinator(group, CoordinatorKind.GROUP))
@@ -355,7 +355,7 @@ class Cursors:
 
 
 class TopicCursors(Cursors):
-    """What groups have committed for topics that are no shadows, in the same numbers."""
+    """The same for topics that are no shadows."""
 
     async def log(self, shadow: str) -> Log:
         """The topic's own log. Raises `UnknownTopicError`."""
@@ -369,7 +369,7 @@ async def _within(work: Coroutine[Any, Any, _AnswerT]) -> _AnswerT:
 
 def _positions(group: str, answer: GroupOffsets | None, log: Log) -> dict[int, Position]:
     if answer is None or answer.error == ErrorCode.GROUP_ID_NOT_FOUND:
-        return {}  # it has gone meanwhile
+        return {}  # the group was deleted meanwhile
     if answer.error:
         raise KafkaError(answer.error, f"what group {group} has committed")
     return {
@@ -380,7 +380,7 @@ def _positions(group: str, answer: GroupOffsets | None, log: Log) -> dict[int, P
 
 
 def position(offset: int, start: int, end: int) -> Position:
-    """Where a cursor at `offset` stands in a log from `start` to `end`: what the log has lost does not count."""
+    """Return the position of a cursor at `offset` in a log from `start` to `end`; deleted records are no lag."""
     return Position(offset, end, max(0, end - max(offset, start)))
 
 

@@ -1,9 +1,9 @@
 """Keeps shadows in step with their sources: adds partitions, closes shadows without a source, finishes interrupted
 work.
 
-Each node checks the shadows that it is responsible for (by rendezvous hashing), all with one request. What is to be
-done is decided from a shadow's record and Kafka's answer about the two topics (`judged`). The record of a closed shadow
-has the reason, so that every node knows it without asking Kafka.
+Each node checks the shadows that it is responsible for (by rendezvous hashing), all with one request. The action is
+decided from a shadow's record and Kafka's metadata of the two topics (`judged`). The record of a closed shadow contains
+the reason, so that every node knows it without a request to Kafka.
 
 Kafka's brokers learn of topics one after the other: one that lags does not know a topic that was just created. So no
 shadow is closed or forgotten because of a single answer. The topic id distinguishes a topic from another one of its
@@ -29,12 +29,12 @@ from sidecar.shadow.records import ShadowRecords
 from sidecar.v1 import state_pb2 as state
 
 HALF_MADE_MS: Final = 30_000
-"""A record without its topic is somebody's work that takes no longer."""
+"""How long (ms) a creation may take before a record without its topic is deleted."""
 
 
 class ShadowVerdict(NamedTuple):
-    """`forget`: why the shadow is none any more. `closed`: why it cannot be read, empty where it can. `partitions`: how
-    many its topic has to get, 0 for none.
+    """What to do with a shadow. `forget`: why its record is deleted, empty if it is not. `closed`: why it cannot be
+    read, empty if it can. `partitions`: the new number of partitions of its topic, 0 for no change.
     """
 
     forget: str = ""
@@ -43,7 +43,7 @@ class ShadowVerdict(NamedTuple):
 
 
 def judged(name: str, record: state.Shadow, topics: Mapping[str, TopicState], now_ms: int) -> ShadowVerdict | None:
-    """What an answer to Metadata that speaks of both topics says; None where it says nothing. `now_ms`: Unix ms."""
+    """Decide from a Metadata response about both topics; None if it does not suffice. `now_ms`: Unix ms."""
     if not record.topic_id:
         left = now_ms - record.created_ms > HALF_MADE_MS
         return ShadowVerdict(forget="its creation was never finished", closed=record.closed) if left else None
@@ -67,7 +67,7 @@ def _is_gone(topic: TopicState | None) -> bool:
 
 
 def _is_other(topic: TopicState | None, topic_id: bytes) -> bool:
-    """Whether there is no such topic, or another one of its name."""
+    """Whether the topic does not exist, or has another topic id."""
     return _is_gone(topic) or (topic is not None and bool(topic.partitions) and topic.topic_id != UUID(bytes=topic_id))
 
 
@@ -76,7 +76,7 @@ _CALL_MS: Final = 15_000
 
 
 class ShadowHooks(Protocol):
-    """What the node wants to know; implementations are cheap and never raise."""
+    """Events that are reported to the node; implementations are cheap and never raise."""
 
     def shadow_closed(self, shadow: str, reason: str) -> None: ...
     def shadow_opened(self, shadow: str) -> None: ...
@@ -85,7 +85,7 @@ class ShadowHooks(Protocol):
 
 
 class ShadowKeeper:
-    """Looks after the shadows of this node."""
+    """Checks the shadows that this node is responsible for."""
 
     def __init__(
         self, upstream: KafkaUpstream, records: ShadowRecords, nodes: NodeDirectory, hooks: ShadowHooks
@@ -97,13 +97,13 @@ class ShadowKeeper:
         self._before: dict[str, tuple[Offset, ShadowVerdict]] = {}
 
     async def run(self) -> None:
-        """One look every two seconds. Until cancelled."""
+        """Check all shadows every two seconds, until cancelled."""
         while True:
             await asyncio.sleep(_ROUND_S)
             await self.look()
 
     async def look(self) -> None:
-        """Look after every shadow of this node once. Raises nothing."""
+        """Check every shadow of this node once. Never raises."""
         placement, me = self._nodes.placement, self._nodes.me.id
         mine = [entry for entry in self._records.all() if placement.of_topic(entry.key.topic.encode()) == me]
         try:
@@ -129,7 +129,7 @@ class ShadowKeeper:
     async def _look_after(self, entry: Entry[state.Shadow], topics: Mapping[str, TopicState]) -> None:
         name = entry.key.topic
         if self._records.get(name) is not entry:
-            return  # what was asked for speaks of the record before
+            return  # the metadata was requested for the previous record
         verdict = judged(name, entry.value, topics, self._records.now_ms())
         before = self._before.pop(name, None)
         if verdict is None:
@@ -151,8 +151,8 @@ class ShadowKeeper:
         self._hooks.shadow_forgotten(name, reason)
 
     async def _mark(self, entry: Entry[state.Shadow], reason: str) -> None:
-        """Reported before it is written down, under an id that stays: after a crash in between it is reported again, as
-        the same event.
+        """Report a closing or reopening, then write it to the record. After a crash in between it is reported again,
+        with the same event id.
         """
         name, topic_id = entry.key.topic, entry.value.topic_id
         what = f"{name}/{entry.offset}/{reason}".encode()

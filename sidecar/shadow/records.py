@@ -1,9 +1,9 @@
 """The records of shadows in the ownership topic: written, changed, reported.
 
-Each name has its own writer, as a policy has (`fencing/record_writer.py`). A change opens the next epoch, looks at the
-record as it is then, and writes under that epoch: of two nodes that change one record at a time the slower one is
-refused, and makes its change again on top of the other one's. Nothing of a dead node comes later. Records that nodes of
-earlier versions wrote have no stamp; they count in the order of the log.
+Each name has its own writer, as a policy has (`fencing/record_writer.py`). A change opens the next epoch, reads the
+record, and writes under that epoch. If two nodes change one record at the same time, the slower one is refused and
+repeats its change on the new record. A dead node's write cannot arrive later. Records of earlier versions have no
+stamp; they are valid in log order.
 """
 
 from __future__ import annotations
@@ -23,24 +23,24 @@ from sidecar.v1 import state_pb2 as state
 
 _SEEN_S: Final = 5.0
 _CHANGE_S: Final = 30.0
-"""For one change with all its tries, where other nodes change the same shadow."""
+"""The time limit of one change with all its retries, if other nodes change the same shadow."""
 SHADOW_SLOT: Final = SlotName("shadow")
-"""Of the writer of a shadow's record."""
+"""The slot of the writer of a shadow's record."""
 
 
 class Members(Protocol):
-    """What is needed of the nodes around (`cluster.nodes.Membership`)."""
+    """What is needed from the other nodes (`cluster.nodes.Membership`)."""
 
     async def seen_by_all(self, offset: int) -> None:
-        """Returns once every live node has read the changelog up to there, or has let its lease run out."""
+        """Wait until every live node has read the changelog up to `offset`, or its lease has expired."""
 
 
 class OvertakenError(Exception):
-    """Another node was faster."""
+    """Another node has created the shadow first."""
 
 
 class ShadowRecords:
-    """The records, written by one task of this node at a time: hold `changing` around whatever changes one."""
+    """The records of shadows. One task of this node writes at a time: hold the lock `changing` around every change."""
 
     def __init__(self, changelog: Changelog, writer: RecordWriter, nodes: NodeDirectory, members: Members) -> None:
         self.changing = asyncio.Lock()
@@ -50,11 +50,11 @@ class ShadowRecords:
         self._members = members
 
     def get(self, name: str) -> Entry[state.Shadow] | None:
-        """The record of a shadow, as far as it was read."""
+        """Return the record of a shadow, from the part of the changelog that was read."""
         return self._changelog.view.shadow(name)
 
     def now_ms(self) -> int:
-        """Unix milliseconds by the brokers' clock, in which records say when a shadow was made."""
+        """Return Unix milliseconds by the brokers' clock, the unit of `created_ms` in records."""
         return self._changelog.clock.now_ms()
 
     def all(self) -> list[Entry[state.Shadow]]:
@@ -62,10 +62,10 @@ class ShadowRecords:
         return list(self._changelog.view.shadows())
 
     async def add(self, name: str, record: state.Shadow) -> None:
-        """Write the first record of a name; every live node knows when this returns.
+        """Write the first record of a name; when this returns, every live node knows it.
 
-        Raises `OvertakenError` where somebody else has made a shadow of this name, TimeoutError where others write all
-        the time, and as `RecordWriter.open` and `Journal.append`.
+        Raises `OvertakenError` if a shadow of this name exists, TimeoutError if other nodes keep writing, and the
+        errors of `RecordWriter.open` and `Journal.append`.
         """
 
         def first(now: state.Shadow | None) -> state.Shadow:
@@ -76,23 +76,24 @@ class ShadowRecords:
         await self._replace(name, first)
 
     async def forget(self, name: str, record: state.Shadow) -> None:
-        """Forget a shadow, unless another one of its name was made meanwhile; every live node knows when this returns.
+        """Delete the record of a shadow, unless a new shadow of its name was created; when this returns, every live
+        node knows.
 
         Errors as `add`.
         """
         await self._replace(name, lambda now: None if now is not None and _is_same(now, record) else now)
 
     async def change(self, name: str, edit: Callable[[state.Shadow], None]) -> state.Shadow:
-        """Change a record as it is at the end of the log; every live node knows when this returns.
+        """Change the newest record of a shadow; when this returns, every live node knows it.
 
-        `edit` is called with a copy, more than once where others write too. Raises LookupError without such a shadow,
-        and as `add`.
+        `edit` is called with a copy, several times if other nodes write too. Raises LookupError if there is no such
+        shadow, and the errors of `add`.
         """
 
         def edited(now: state.Shadow | None) -> state.Shadow:
             if now is None:
                 raise LookupError(name)
-            found = state.Shadow()  # what the view holds is shared
+            found = state.Shadow()  # the view's records are shared
             found.CopyFrom(now)
             edit(found)
             return found
@@ -109,8 +110,8 @@ class ShadowRecords:
     async def _replace(
         self, name: str, decide: Callable[[state.Shadow | None], state.Shadow | None]
     ) -> state.Shadow | None:
-        """Write what is decided on a record as it is when no other writer can change it any more; None: there is none.
-        Again where another node began a change meanwhile. Every live node knows when this returns.
+        """Fence other writers, pass the newest record (None: there is none) to `decide`, and write its result. Repeated
+        if another node began a change meanwhile. When this returns, every live node knows.
         """
         retry = Retry(f"change of the shadow {name}", _CHANGE_S)
         mine: set[Stamp] = set()
@@ -118,7 +119,7 @@ class ShadowRecords:
             try:
                 journal = await self._writer.open(name)
                 entry = self.get(name)
-                if entry is not None and entry.writer in mine:  # an earlier try got there in front of a rival's fence
+                if entry is not None and entry.writer in mine:  # an earlier try was written before another node's fence
                     after, offset = entry.value, entry.offset
                 else:
                     before = None if entry is None else entry.value
@@ -136,7 +137,7 @@ class ShadowRecords:
     async def add_event(
         self, name: str, detail: str, details: state.EventDetails, identity: bytes | None = None
     ) -> None:
-        """Add an event. `identity`: 16 bytes, the same wherever the same thing is reported again."""
+        """Add an event. `identity`: 16 bytes, the same if the same thing is reported again."""
         event = state.Event(
             id=identity or secrets.token_bytes(16), kind=state.Event.SHADOW, at_ms=self.now_ms(),
             topic=name, node=self._nodes.me.id, detail=detail, details=details,
@@ -145,5 +146,5 @@ class ShadowRecords:
 
 
 def _is_same(record: state.Shadow, other: state.Shadow) -> bool:
-    """Whether two records are of one shadow, however it was changed."""
+    """Whether two records belong to one shadow, even if it was changed."""
     return (record.topic_id, record.created_ms) == (other.topic_id, other.created_ms)

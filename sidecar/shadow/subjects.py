@@ -1,9 +1,9 @@
-"""Which topic a schema registry's subject belongs to, and which subject of the source is read under a shadow's. Pure.
+"""Which topic a subject of a schema registry belongs to, and which subject of the source is read for a shadow's. Pure.
 
 A subject is named after its topic: `TOPIC-key` and `TOPIC-value` (TopicNameStrategy), `TOPIC-RECORD`
-(TopicRecordNameStrategy), or like the topic. Topics may have dashes too, so that several can be meant: the longest name
-that is a topic's or a shadow's wins. With a topic `orders` and its shadow `orders-audit` the subject
-`orders-audit-value` is the shadow's; with a topic `orders-audit-eu` besides, `orders-audit-eu-value` is that topic's.
+(TopicRecordNameStrategy), or like the topic. Topic names may contain dashes too, so several topics may fit: the longest
+name of a topic or shadow wins. With a topic `orders` and its shadow `orders-audit` the subject `orders-audit-value` is
+the shadow's; with a topic `orders-audit-eu` besides, `orders-audit-eu-value` is that topic's.
 
 A schema belongs to the source and its shadows share it (PIP-180).
 """
@@ -24,14 +24,14 @@ _DEFAULT_CONTEXT: Final = ":.:"
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """A subject's name and its context: `:.NAME:`, with its colons, "" for the default one."""
+    """A subject's name and its context. A context is written `:.NAME:`, with its colons; "" is the default context."""
 
     context: str
     name: str
 
     @classmethod
     def parse(cls, text: str) -> Subject:
-        """From `orders-value` or, with a context, `:.eu:orders-value`."""
+        """Parse `orders-value` or, with a context, `:.eu:orders-value`."""
         if not text.startswith((_CONTEXT, _EVERY_CONTEXT)):
             return cls("", text)
         end = text.find(":", 1)
@@ -41,11 +41,11 @@ class Subject:
         return self.context + self.name
 
     def named(self, name: str) -> Subject:
-        """Another subject in the same context."""
+        """Return another subject in the same context."""
         return Subject(self.context, name)
 
     def is_in(self, context: str) -> bool:
-        """Whether it stands in a context; `:*:` is all of them."""
+        """Whether it is in a context; `:*:` means all contexts."""
         return context == _EVERY_CONTEXT or _plain(self.context) == _plain(context)
 
 
@@ -54,13 +54,15 @@ def _plain(context: str) -> str:
 
 
 def topics(name: str) -> list[str]:
-    """The names of topics that a subject of this name may belong to, the longest first; 249 at most."""
+    """Return the names of topics that a subject of this name may belong to, the longest first; each at most 249
+    characters.
+    """
     ends = [len(name), *(index for index in range(len(name) - 1, 0, -1) if name[index] == "-")]
     return [name[:end] for end in ends if end <= 249 and is_legal(name[:end].encode())]
 
 
 class Standing(Enum):
-    """What becomes of a subject that begins with a shadow's name."""
+    """The decision about a subject that begins with a shadow's name."""
 
     ORDINARY = "an ordinary topic has a longer name that fits"
     READABLE = "a subject of the source is read"
@@ -70,7 +72,7 @@ class Standing(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A subject that begins with a shadow's name, and what would be read under it."""
+    """A subject that begins with a shadow's name, and the source of that shadow."""
 
     subject: Subject
     shadow: str
@@ -78,16 +80,18 @@ class Claim:
 
     @property
     def read(self) -> Subject:
-        """The subject of the source."""
+        """The subject of the source that is read instead."""
         return self.subject.named(self.source + self.subject.name[len(self.shadow) :])
 
     @property
     def questions(self) -> list[str]:
-        """The names that have to be known before `standing` can decide."""
+        """The names of topics that have to be looked up for `standing`."""
         return [*_longer(self.subject, self.shadow), self.shadow, self.source, *_longer(self.read, self.source)]
 
     def standing(self, readable: Mapping[str, bool]) -> Standing:
-        """What becomes of it. `readable` has those of `questions` that are topics or shadows, False a closed shadow."""
+        """Decide about the subject. `readable` contains those of `questions` that are topics or shadows; False: a
+        closed shadow.
+        """
         if any(name in readable for name in _longer(self.subject, self.shadow)):
             return Standing.ORDINARY
         if not readable.get(self.shadow, False):
@@ -97,8 +101,8 @@ class Claim:
         return Standing.READABLE
 
     def back(self, text: str) -> str:
-        """A subject in an answer, under the name that was asked for where it is the one that was read. Its context
-        stays as the registry writes it.
+        """Rename a subject in a response: the subject that was read gets the requested name. Its context is not
+        changed.
         """
         found = Subject.parse(text)
         return str(found.named(self.subject.name)) if found.name == self.read.name else text
@@ -109,7 +113,7 @@ def _longer(subject: Subject, topic: str) -> list[str]:
 
 
 def claim(subject: Subject, sources: Mapping[str, str]) -> Claim | None:
-    """The claim of the longest shadow's name that a subject begins with. `sources` by shadow."""
+    """Return the claim of the shadow with the longest name that a subject begins with. `sources` by shadow."""
     shadow = next((name for name in topics(subject.name) if name in sources), None)
     return None if shadow is None else Claim(subject, shadow, sources[shadow])
 
@@ -125,13 +129,16 @@ class Related:
         self.names = sorted({*sources, *self._shadows})
 
     def may_hide(self, topic: str) -> bool:
-        """Whether a topic's subjects could be taken for those of a shadow or a source: it begins with its name."""
+        """Whether a topic's subjects could be confused with those of a shadow or source, because its name begins with
+        theirs.
+        """
         return any(name in self._sources or name in self._shadows for name in topics(topic)[1:])
 
     def shown(self, subject: Subject, readable: Mapping[str, bool]) -> Iterator[Subject]:
-        """Under which names a registered subject is read: its own, unless that is a shadow's, then those of shadows.
+        """Yield the names under which a registered subject is read: its own, unless that belongs to a shadow, then
+        those of shadows.
 
-        `readable` as in `Claim.standing`, of `names` and of every topic that `may_hide`.
+        `readable` as in `Claim.standing`, for `names` and every topic that `may_hide`.
         """
         own = claim(subject, self._sources)
         if own is None or own.standing(readable) is Standing.ORDINARY:

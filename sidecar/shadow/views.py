@@ -1,6 +1,6 @@
 """Which log a request reads under a topic's name, and how a request for several names of one log is split.
 
-A shadow can be read while its source has the topic id with which the shadow was created (KIP-516). No IO, no state.
+A shadow can be read as long as its source has the topic id that the shadow was created for (KIP-516). No IO, no state.
 """
 
 from collections.abc import Generator, Iterable
@@ -43,7 +43,7 @@ class Read(NamedTuple, Generic[PartT]):
 
 
 class Views:
-    """The names of this node's clients."""
+    """Finds the log that a client of this node reads under a topic's name."""
 
     def __init__(self, resolver: NameResolver, view: ClusterView) -> None:
         self._resolver = resolver
@@ -59,7 +59,9 @@ class Views:
         return self._resolver.is_shadow(topic)
 
     def log(self, topic: bytes, principal: str) -> bytes | None:
-        """The topic whose log a principal reads under a name; None where it may not, or there is no log (`refusal`)."""
+        """Return the topic whose log a principal reads under a name; None if it may not, or there is no log
+        (`refusal`).
+        """
         if not self._resolver.is_shadow(topic):
             return topic
         source = self._resolver.source(topic)
@@ -70,14 +72,16 @@ class Views:
 
     def refusal(self, topic: bytes, principal: str) -> ErrorCode:
         """Why there is no log to read: TOPIC_AUTHORIZATION_FAILED if the principal may not read the shadow;
-        UNKNOWN_TOPIC_OR_PARTITION if its source was deleted or created again, or the shadow is not made yet.
+        UNKNOWN_TOPIC_OR_PARTITION if its source was deleted or created again, or the shadow is not created yet.
         """
         source = self._resolver.source(topic)
         may = source is None or source.may_be_read_by(principal)
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if may else ErrorCode.TOPIC_AUTHORIZATION_FAILED
 
     def reads(self, parts: Iterable[PartT], principal: str) -> list[Read[PartT]] | None:
-        """Each partition with its log. None if one has no log, or two names have the same log: look at each then."""
+        """Return each partition with its log. None if one has no log, or two names have the same log: then each needs a
+        check.
+        """
         found: list[Read[PartT]] = []
         names: dict[bytes, bytes] = {}
         logs: dict[bytes, bytes] = {}
@@ -92,14 +96,14 @@ class Views:
         return found
 
     def missing(self, parts: Iterable[Part], principal: str) -> set[bytes]:
-        """The topics whose leaders have to be asked for before these partitions can be read."""
+        """Return the topics whose leaders have to be looked up before these partitions can be read."""
         logs = ((self.log(part.topic, principal), part.partition) for part in parts)
         return self._view.missing((log, partition) for log, partition in logs if log is not None)
 
 
 def layers(reads: Iterable[Read[PartT]], *, apart: bool = False) -> list[list[Read[PartT]]]:
-    """Split reads into the fewest requests, none of which names a partition of a log twice. `apart`: none has shadows
-    and other topics.
+    """Split reads into the fewest requests of which none names a partition of a log twice. `apart`: no request has both
+    shadows and other topics.
     """
     return at_once(layer_steps(reads, apart=apart))
 
