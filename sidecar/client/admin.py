@@ -130,7 +130,7 @@ class AdminClient:
 
     async def events(self, topic: str | None = None, *, after: int | None = None) -> AsyncGenerator[Event]:
         """Yield the events of one topic, or of all, without an end: those after the position `after` (-1: all stored
-        events, which are kept for 90 days), by default those after the first event is awaited.
+        events, which are kept for 90 days), by default those after the iteration begins.
 
         If the connection ends, it reconnects and continues after the last event. It raises `SidecarUnavailableError`
         if no node answers for `timeout` seconds. A node serves 8 such readers at most, so close it if you stop early:
