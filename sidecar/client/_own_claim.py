@@ -1,9 +1,9 @@
-"""One claim by Own: the node found that can grant it, waited for, held by one connection and watched by another.
+"""One claim by Own: finds the node that can grant it, waits for it, owns it by one connection, watches it by another.
 
-The claim belongs to the connection that asked for it and ends with that, so nothing here takes back what was lost:
-each connection asks with its own token, and no other connection is opened once the claim was granted. A node says
-at once what becomes of the claim (Watch), by ending the connection too; while it says nothing the claim counts for
-`silence` seconds from the last question that was answered.
+The claim belongs to the connection that requested it and ends with that connection, so a lost claim is never taken
+back: each connection uses its own token, and no other connection is opened once the claim was granted. A node reports
+the loss of the claim at once, by its answer to Watch or by closing the connection. Without an answer the claim counts
+for `silence` seconds after the last Watch that was answered was sent.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ from sidecar.v1 import control_pb2 as control
 
 _AGAIN_S: Final = 0.1
 _NEWS_S: Final = 0.05
-"""How long a node may take to say why it ended a connection. Less than `_AGAIN_S`: asked anew, it does not know the
-claim any more, which would pass for another's.
+"""How long a node may take to report why it closed a connection. Shorter than `_AGAIN_S`: to a later Watch the node
+answers that it does not know the claim, which would look as if another client had taken it.
 """
 _SHORT_S: Final = 5.0
-"""What a node answers out of its memory."""
+"""The timeout of requests that a node answers from memory, in seconds."""
 _TOKEN_BYTES: Final = 16
 _QUESTIONS: Final = 4
-"""How often a node is asked in `silence`."""
+"""The number of Watch requests during `silence`."""
 
 
 class OwnClaim:
-    """The claim that `asked` asks for, without token and time. `timeout` (seconds): how long no node may answer while
-    it is taken; `silence` (seconds): as the module says.
+    """One claim, described by the request `asked`, which has no token and no waiting time yet. `timeout`: how many
+    seconds to try while no node answers. `silence`, in seconds: see the module.
     """
 
     def __init__(
@@ -48,11 +48,11 @@ class OwnClaim:
         access: NodeAccess = PLAIN_TCP,
     ) -> None:
         self.generation: int = 0
-        """Under which it was granted."""
+        """The generation of the claim; 0 before it is granted."""
         self.fencing_token: int = 0
-        """The highest that a node gave it."""
+        """The highest fencing token that a node returned for the claim."""
         self.heard: float = 0.0
-        """By the loop's clock, when the last question was sent that was answered with nothing against the claim."""
+        """When the last Watch that confirmed the claim was sent, by the loop's clock."""
         self._access = access
         self._bootstrap = bootstrap
         self._asked = asked
@@ -69,14 +69,14 @@ class OwnClaim:
 
     @property
     def is_fresh(self) -> bool:
-        """Whether a node vouched for the claim within `silence`."""
+        """Whether a node confirmed the claim within `silence`."""
         return self._clock() - self.heard <= self._silence
 
     # Taking ---------------------------------------------------------------------------------------------------------
 
     async def take(self) -> None:
-        """Claim it, and wait as long as it takes where the mode says so. Raises `ProducerBusyError`;
-        `ProducerFencedError` where the waiting claimant is evicted; `SidecarUnavailableError`; `SidecarError`.
+        """Take the claim. With the mode `wait_for_exclusive` wait without a limit. Raises `ProducerBusyError`;
+        `ProducerFencedError` if this waiting request is evicted; `SidecarUnavailableError`; `SidecarError`.
         """
         self._clock = now = asyncio.get_running_loop().time
         until = now() + self._timeout
@@ -93,7 +93,7 @@ class OwnClaim:
                 await asyncio.sleep(_AGAIN_S)
 
     async def _claim(self) -> bool:
-        """Whether it is granted; False: it is still waited for."""
+        """Request the claim. Returns True if it is granted, False if the request still waits."""
         owner = await self._connected()
         waits = self._asked.mode == control.WAIT_FOR_EXCLUSIVE
         asked = control.OwnRequest()
@@ -111,7 +111,7 @@ class OwnClaim:
         if answer.error == control.NOT_SERVING:
             await self._leave(self._nodes.get(found.serving_node))
         if answer.error == control.HELD and self._unsure and found.owner_name == self._asked.producer_name:
-            # a claim of ours whose answer was lost: the node lets go of it once it knows that its connection ended
+            # Our own earlier claim, whose answer was lost: the node releases it once it notices the closed connection.
             raise SidecarUnavailableError(error.code, error.message, retryable=True)
         raise error
 
@@ -124,7 +124,7 @@ class OwnClaim:
             raise
 
     async def _vouched(self) -> None:
-        """The claim still stands after a question that was sent after it was granted."""
+        """Confirm the claim by a Watch that is sent after the grant. Raises the error if it is lost already."""
         now = asyncio.get_running_loop().time()
         if (lost := await self._look(0, now + _SHORT_S)) is not None:
             raise lost
@@ -136,15 +136,15 @@ class OwnClaim:
     # Keeping --------------------------------------------------------------------------------------------------------
 
     async def keep(self) -> SidecarError:
-        """Return once it is lost, with the reason: `ProducerFencedError`, or `SidecarUnavailableError` where the
-        connection ended or the node is silent. It is let go of then.
+        """Wait until the claim is lost. Returns the reason: `ProducerFencedError`, or `SidecarUnavailableError` if the
+        connection ended or the node did not answer.
         """
         assert self._owner is not None, "it was taken"
         ended, watching = asyncio.ensure_future(self._owner.ended()), asyncio.ensure_future(self._watch())
         tasks = {ended, watching}
         try:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-            if ended.done():  # severed by the successor, which the node may be about to report
+            if ended.done():  # a new owner may be the cause, and the node may be about to report it
                 await asyncio.wait(tasks, timeout=_NEWS_S)
             if watching.done():
                 return watching.result()
@@ -166,7 +166,9 @@ class OwnClaim:
         return away(f"no node vouched for the claim for {self._silence:g} s")
 
     async def _look(self, wait_ms: int, until: float) -> SidecarError | None:
-        """Why it is lost; None while it stands. Raises `SidecarUnavailableError` where no node answers by `until`."""
+        """Send one Watch. Returns why the claim is lost, or None if it is still owned. Raises `SidecarUnavailableError`
+        if no node answers until `until`.
+        """
         now = asyncio.get_running_loop().time
         assert self._owner is not None, "it was granted"
         if self._watcher is None or not self._watcher.is_open:
@@ -191,7 +193,7 @@ class OwnClaim:
     # Ending ---------------------------------------------------------------------------------------------------------
 
     async def release(self) -> None:
-        """Let go of it and wait for the node's word that it is free; `close` does so without."""
+        """Release the claim and wait until the node confirms it; `close` releases it without waiting."""
         if self._owner is not None and self._owner.is_open:
             with contextlib.suppress(SidecarError):
                 await self._owner.call(
@@ -231,14 +233,16 @@ class OwnClaim:
         return connection
 
     def _candidates(self) -> list[Address]:
-        """Where nodes may be, the likeliest first; the one that was left last comes last."""
+        """The addresses of possible nodes, the most likely one first; the address that was left last is the last."""
         known = dict.fromkeys((*self._nodes.values(), *self._bootstrap))
         first = [] if self._first is None else [self._first]
         rest = [each for each in known if each not in (self._first, self._last)]
         return [*first, *rest, *([self._last] if self._last in known and self._last != self._first else [])]
 
     async def _leave(self, to: Address | None = None) -> None:
-        """End the connection, and with it the claim or place; go on at `to`, or elsewhere if possible."""
+        """Close the connection, which ends the claim or its place in the queue. The next attempt begins at `to`, or at
+        another node if there is one.
+        """
         if self._owner is not None:
             self._last = self._owner.address
         self._first = to

@@ -1,6 +1,6 @@
-"""What the SDK asks a node besides `sidecar.protocol.own`: a few of Kafka's APIs.
+"""Requests of the SDK besides those of `sidecar.protocol.own`: DescribeOwners, and Kafka's Produce.
 
-Each in one fixed version; see `sidecar.protocol.views`.
+Each is sent in one fixed version; see `sidecar.protocol.views`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,9 @@ from sidecar.v1 import control_pb2 as control
 
 
 def describe_owners(topic: str) -> DescribeOwners:
-    """Who owns a topic, and its partitions where each has its own owner. Kafka itself hangs up on it."""
+    """The request for the owner of a topic, or of each partition if they have their own owners. A Kafka broker closes
+    the connection.
+    """
     return DescribeOwners(control.DescribeOwnersRequest(resources=[control.Resource(topic=topic)]))
 
 
@@ -26,7 +28,7 @@ def describe_owners(topic: str) -> DescribeOwners:
 
 
 class Appended(NamedTuple):
-    """What Produce answers for one partition; `base_offset` is -1 where there is none."""
+    """The answer of Produce for one partition; `base_offset` is -1 if there is none."""
 
     error: int
     base_offset: int = -1

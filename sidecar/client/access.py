@@ -1,6 +1,6 @@
-"""How connections to nodes begin: with TLS or without, with a login or without, in the words that aiokafka has for it.
+"""TLS and login of connections to nodes, by parameters that have aiokafka's names.
 
-aiokafka does the same for a reader's own connections; `settings` are for it.
+A reader's own connections are made by aiokafka; `NodeAccess.settings` are its parameters.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ _PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 
 
 class TokenProvider(Protocol):
-    """Gives tokens for OAUTHBEARER: aiokafka's `AbstractTokenProvider`."""
+    """Returns tokens for OAUTHBEARER, as aiokafka's `AbstractTokenProvider` does."""
 
     async def token(self) -> str:
-        """A token that is good for a while; asked for at each login."""
+        """Return a valid token; called at each login."""
         ...
 
     def extensions(self) -> Mapping[str, str]:
-        """What is sent with it (KIP-342)."""
+        """Return the SASL extensions that are sent with the token (KIP-342)."""
         ...
 
 
 class AccessParameters(TypedDict, total=False):
-    """The parameters, as a user gives them."""
+    """The parameters for TLS and login, as a user passes them."""
 
     security_protocol: SecurityProtocol
     ssl_context: ssl.SSLContext | None
@@ -42,8 +42,8 @@ class AccessParameters(TypedDict, total=False):
 
 
 class NodeAccess:
-    """The parameters, checked. `tls` None: plain TCP; `credentials` None: no login. Raises ValueError for what does not
-    fit together.
+    """The checked parameters. If `tls` is None connections are plain TCP; if `credentials` is None there is no login.
+    Raises ValueError for parameters that contradict each other.
     """
 
     def __init__(
@@ -84,13 +84,13 @@ class NodeAccess:
 
 
 class _ProvidedTokens:
-    """`Credentials` of an application's provider, which keeps its tokens itself."""
+    """`Credentials` from an application's token provider, which stores its tokens itself."""
 
     def __init__(self, provider: TokenProvider) -> None:
         self._provider = provider
 
     def refused(self, reason: str) -> None:
-        """See `Credentials`: the next login shows what there is then."""
+        """See `Credentials`. Nothing to do: the next login requests a token again."""
 
     async def mechanism(self) -> Mechanism:
         token = await self._provider.token()

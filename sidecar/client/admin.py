@@ -1,7 +1,7 @@
-"""A node's REST interface for applications: one method per operation of its OpenAPI document, answers as `facts`.
+"""A node's REST interface for applications: one method per operation of its OpenAPI document; `facts` are the results.
 
 Decides nothing: the node decides what a fence does and which clients may fence. Pulsar's paths, the schema registry,
-metrics and health are for others.
+metrics and health are not part of it.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _PAGE: Final = "1000"
 
 
 class AdminClient:
-    """Looks after topics, owners, sequence ids and shadows, by the admin port of any node.
+    """Manages topics, owners, sequence ids and shadows through the admin port of any node.
 
     ```python
     import asyncio
@@ -57,21 +57,21 @@ class AdminClient:
     asyncio.run(main())
     ```
 
-    `url` is `SIDECAR_ADMIN_URL` where none is given, or else `http://127.0.0.1:18080`. `token` is what the nodes have
-    as `SIDECAR_ADMIN_TOKEN`, or for reads alone as `SIDECAR_ADMIN_READ_TOKEN`; by default the first of these variables
-    that is set. Without one a node takes writes from its own machine only. `ssl_context` says for `https://` whom to
-    trust, and may hold a client certificate; by default whom the system trusts. `timeout` (seconds) bounds each
-    request; a node takes 60 at most.
+    `url` is by default the variable `SIDECAR_ADMIN_URL`, or `http://127.0.0.1:18080` if that is not set. `token` is the
+    nodes' `SIDECAR_ADMIN_TOKEN`, or `SIDECAR_ADMIN_READ_TOKEN`, which allows reads only; by default the first of these
+    variables that is set. A node without a token accepts writes from its own machine only. `ssl_context` is for
+    `https://`: the trusted authorities, by default the system's, and perhaps a client certificate. `timeout` (seconds)
+    limits each request; a node needs 60 at most.
 
-    Results are the frozen dataclasses of `sidecar.client.facts`; what a newer node adds to them is passed over.
+    Results are the frozen dataclasses of `sidecar.client.facts`; fields that a newer node adds are ignored.
 
-    Errors are `SidecarError` with the HTTP status as `code`, an `http.HTTPStatus`, and the node's own words: 400 for
-    what cannot be, 401 and 403 without the right to this, 404 for what is not there, 409 for what cannot be now, 412
-    for what was to be done under another generation.
-    `SidecarUnavailableError`: 503 where the node cannot now, Kafka's codes 13 where nobody answers and 7 where nobody
-    did in time; a write may have been done then. An answer that no node gives: code -1.
+    Errors are `SidecarError` with the HTTP status as `code`, an `http.HTTPStatus`, and the node's message: 400 for an
+    invalid request, 401 and 403 without the right to it, 404 for what does not exist, 409 for what is not possible now,
+    412 if the topic has another generation than the request requires.
+    `SidecarUnavailableError` has 503 if the node cannot do it now, and Kafka's codes 13 if no node can be reached and 7
+    if none answers in time; a write may have been done then. An answer that does not come from a node has code -1.
 
-    A topic may be a prefix where a policy is meant: `payments.*`. Use it in one event loop, once.
+    Where a policy is meant, a topic may be a prefix: `payments.*`. Use it in one event loop, once.
     """
 
     def __init__(
@@ -93,7 +93,7 @@ class AdminClient:
 
     @property
     def url(self) -> str:
-        """Whom it asks."""
+        """The URL of the node."""
         return self._rest.url
 
     async def __aenter__(self) -> Self:
@@ -109,14 +109,14 @@ class AdminClient:
         await self.close()
 
     async def close(self) -> None:
-        """End every connection; what is under way fails. Repeating it is harmless."""
+        """Close every connection; requests under way fail. Repeating it is harmless."""
         self._started = True
         await self._rest.close()
 
     # The node -------------------------------------------------------------------------------------------------------
 
     async def status(self) -> Status:
-        """The node that is asked, and what it sees."""
+        """Return the status of the node at `url`: its state, and the nodes and brokers that it sees."""
         return await self._read(Status, "GET", "/v1/status")
 
     async def clients(self) -> AsyncGenerator[ConnectedClient]:
@@ -129,11 +129,11 @@ class AdminClient:
         return await self._list(Setting, "/v1/settings")
 
     async def events(self, topic: str | None = None, *, after: int | None = None) -> AsyncGenerator[Event]:
-        """What happens, of one topic or of all, as it happens and for ever: after the position `after` (-1: all that
-        is kept, 90 days), by default from the moment on in which the first is waited for.
+        """Yield the events of one topic, or of all, without an end: those after the position `after` (-1: all stored
+        events, which are kept for 90 days), by default those after the iteration begins.
 
-        Where the connection ends it goes on after the last event by itself, and raises `SidecarUnavailableError` once
-        no node answered for `timeout` seconds. A node has room for 8 such readers, so close it where you stop early:
+        If the connection ends, it reconnects and continues after the last event. It raises `SidecarUnavailableError`
+        if no node answers for `timeout` seconds. A node serves 8 such readers at most, so close it if you stop early:
 
         ```python
         import asyncio
@@ -173,7 +173,7 @@ class AdminClient:
             await asyncio.sleep(_AGAIN_S)
 
     async def refusals(self, topic: str | None = None) -> tuple[Refusal, ...]:
-        """What the node refused its clients lately, of one topic or of all, what happened last first."""
+        """Return the node's recent refusals of client requests, for one topic or for all, the newest first."""
         query = {"page_size": _PAGE, **({} if topic is None else {"topic": topic})}
         async with aclosing(self._pages(Refusal, "/v1/refusals", query)) as pages:
             return tuple([each async for each in pages])
@@ -190,7 +190,7 @@ class AdminClient:
         return await self._read(Topic, "GET", path_of("v1", "topics", topic))
 
     async def partitions(self, topic: str) -> AsyncGenerator[PartitionLog]:
-        """Where the log of each partition begins and ends, by partition; of a shadow, its source's."""
+        """Where the log of each partition begins and ends, by partition; for a shadow, the logs of its source."""
         async for each in self._pages(PartitionLog, path_of("v1", "topics", topic, "partitions"), {}):
             yield each
 
@@ -202,8 +202,8 @@ class AdminClient:
     async def last_records(
         self, topic: str, *, limit: int | None = None, partition: int | None = None
     ) -> tuple[LogRecord, ...]:
-        """The last `limit` records (None: 20; 100 at most) of a partition, or of the first 16 that have any, the newest
-        first, cut. Needs the token to operate, where the node has one.
+        """Return the last `limit` records (None: 20; 100 at most), the newest first: of `partition`, or of the first 16
+        partitions that have records. Keys and values are cut. If the node has `SIDECAR_ADMIN_TOKEN`, it is needed.
         """
         query = {name: str(value) for name, value in given(limit=limit, partition=partition).items()}
         return await self._list(LogRecord, path_of("v1", "topics", topic, "records"), query)
@@ -221,8 +221,8 @@ class AdminClient:
         scope: Literal["topic", "partition"] | None = None,
         log_append_time: bool | None = None,
     ) -> Topic:
-        """Create a topic, then set these fields of its policy; the brokers' defaults hold for what is None. 409 where
-        there is such a topic already, 400 with Kafka's reason where Kafka refuses it. Returns when clients find it.
+        """Create a topic, then set these fields of its policy; the brokers' defaults apply to fields that are None. 409
+        if the topic exists already, 400 with Kafka's reason if Kafka refuses it. Returns when clients can find it.
         """
         policy = given(
             access_mode=access_mode,
@@ -246,9 +246,9 @@ class AdminClient:
         log_append_time: bool | None = None,
         if_generation: int | None = None,
     ) -> Topic:
-        """Set these fields of the policy of a topic or prefix, which need not exist yet, and leave the others (None) as
-        they are. Returns when it is in force, with the topic as it is then. With `if_generation` only where that is the
-        topic's generation at the moment of the change, else 412 and nothing is done.
+        """Set these fields of the policy of a topic or prefix, which need not exist yet; fields that are None stay
+        unchanged. Returns the topic once the policy is in force. With `if_generation` the change is done only if the
+        topic has this generation at that moment; otherwise the error is 412.
         """
         body = given(
             access_mode=access_mode,
@@ -260,19 +260,19 @@ class AdminClient:
         return await self._read(Topic, "PUT", path_of("v1", "topics", topic, "policy"), None, body, if_generation)
 
     async def delete_policy(self, topic: str, *, if_generation: int | None = None) -> None:
-        """Forget the policy of a topic or prefix; 404 where it has none of its own. `if_generation` as in
+        """Delete the policy of a topic or prefix; 404 if it has no policy of its own. `if_generation` as in
         `set_policy`.
         """
         await self._rest.call("DELETE", path_of("v1", "topics", topic, "policy"), headers=under(if_generation))
 
     async def delete_topic(self, topic: str, *, force: bool = False) -> None:
-        """Delete a topic with its records; 409 where it has shadows, which go first where `force` says so."""
+        """Delete a topic with its records; 409 if it has shadows. With `force` its shadows are deleted first."""
         await self._rest.call("DELETE", path_of("v1", "topics", topic), {"force": str(force).lower()})
 
     async def fence(self, topic: str, *, partition: int | None = None, if_generation: int | None = None) -> Topic:
-        """Depose the owner for ever; 409 where there is none. Where each partition has its own owner, that of
-        `partition`. With `if_generation` only where that is the generation, the partition's then, at the moment of the
-        change: a producer that became the owner meanwhile is left alone, 412.
+        """Depose the owner for ever; 409 if there is none. If each partition has its own owner, depose the owner of
+        `partition`. With `if_generation` it is done only if the topic, or that partition, has this generation at that
+        moment: a producer that became the owner meanwhile is not deposed, and the error is 412.
         """
         path = path_of("v1", "topics", topic, "fence")
         return await self._read(Topic, "POST", path, of_partition(partition), None, if_generation)
@@ -285,7 +285,7 @@ class AdminClient:
     # Sequence ids ---------------------------------------------------------------------------------------------------
 
     async def producers(self, topic: str, *, limit: int = 100) -> tuple[ProducerIds, ...]:
-        """The producer names that wrote to a topic last, newest first: `limit` at most, from 1 on."""
+        """Return the producer names that wrote to a topic last, newest first. `limit`: how many at most, 1 or more."""
         path = path_of("v1", "topics", topic, "dedup")
         if limit < 1:
             raise ValueError(f"limit has to be 1 or more, not {limit}")
@@ -308,19 +308,19 @@ class AdminClient:
     # Shadows --------------------------------------------------------------------------------------------------------
 
     async def shadows(self, source: str | None = None) -> tuple[Shadow, ...]:
-        """The shadows of a topic by name, or all, those too whose source is gone."""
+        """Return the shadows of a topic by name, or all shadows, including those whose source was deleted."""
         path = "/v1/shadows" if source is None else path_of("v1", "topics", source, "shadows")
         return tuple([each async for each in self._pages(Shadow, path, {})])
 
     async def shadow(self, name: str) -> Shadow:
-        """One shadow, in numbers too."""
+        """Return one shadow with its statistics."""
         return await self._read(Shadow, "GET", path_of("v1", "shadows", name))
 
     async def create_shadow(
         self, source: str, name: str, *, allow: Collection[str] | None = None, auto_reset_backlog_entries: int = 0
     ) -> Shadow:
-        """Make a shadow of a topic; returns when every node serves it. `allow`: the principals that may read it, as
-        `User:audit`; None: the node's default. 409 where the name is taken.
+        """Create a shadow of a topic; returns when every node serves it. `allow`: the principals that may read it, such
+        as `User:audit`; None: the node's default. 409 if the name is taken.
         """
         body: dict[str, Any] = {"name": name, "auto_reset_backlog_entries": auto_reset_backlog_entries}
         if allow is not None:
@@ -330,14 +330,14 @@ class AdminClient:
     async def change_shadow(
         self, name: str, *, allow: Collection[str] | None = None, auto_reset_backlog_entries: int | None = None
     ) -> Shadow:
-        """Change these fields of a shadow, and leave the others (None) as they are. An empty `allow` means nobody."""
+        """Change these fields of a shadow; fields that are None stay unchanged. An empty `allow` means nobody."""
         body: dict[str, Any] = {} if allow is None else {"allow": list(allow)}
         if auto_reset_backlog_entries is not None:
             body["auto_reset_backlog_entries"] = auto_reset_backlog_entries
         return await self._read(Shadow, "PATCH", path_of("v1", "shadows", name), body=body)
 
     async def delete_shadow(self, source: str, name: str) -> None:
-        """Delete a shadow with its cursors; the topic is as it was."""
+        """Delete a shadow with its cursors; its source is not changed."""
         await self._rest.call("DELETE", path_of("v1", "topics", source, "shadows", name))
 
     async def cursors(self, shadow: str) -> AsyncGenerator[Cursor]:
@@ -354,7 +354,7 @@ class AdminClient:
         partitions: Collection[int] | None = None,
     ) -> Cursor:
         """Move the cursor of a group, in some partitions or all: to the earliest or latest record, to an offset, or to
-        the first record of a time (with its zone). 409 while the group has members; a group that has none gets one.
+        the first record of a time (with its zone). 409 while the group has members. Without a cursor, one is created.
         """
         target: object = to
         if isinstance(to, datetime):

@@ -1,11 +1,9 @@
-"""The claim of one producer to its topic: taken by Own, all of it or nothing, watched, kept over reconnects, never
-revived.
+"""The claim of one producer to its topic: taken by one Own request, watched, kept over reconnects, never taken back.
 
-The connection that claims stays open and counts as the session's, so the topic stays owned while nothing is sent and
-while those that records leave by come and go. Once the topic is owned, every further connection asks in its client.id
-for the generation it was owned under, and so does each further Own: a session that took the topic since has a higher
-one, and the node refuses even where the topic is free again. So neither this connection nor a batch that is sent again
-takes back what was lost.
+The connection that claims stays open and counts as the session's. So the topic stays owned while nothing is sent, and
+while connections that send records open and close. Once the topic is owned, every further connection (in its client.id)
+and every further Own name its generation. If another session took the topic since, the generation is higher and the
+node refuses them, even if the topic is free again. So no connection and no repeated batch takes back a lost topic.
 """
 
 from __future__ import annotations
@@ -38,12 +36,12 @@ from sidecar.v1 import control_pb2 as control
 ResultT = TypeVar("ResultT")
 
 _AGAIN_S: Final = 0.1
-"""Between two tries; a place in a queue is kept for seconds."""
+"""The pause between two tries; a node keeps a place in the queue for seconds."""
 _SHORT_S: Final = 5.0
-"""What a node answers out of its memory; an owner that lost its node is awaited about as long."""
+"""The timeout of requests that a node answers from memory; it waits about as long for an owner that lost its node."""
 _HOPS: Final = 3
 _WAIT_S: Final = 5.0
-"""How long a node keeps the request of a waiting claimant."""
+"""How long a node may hold an Own request that waits for the topic."""
 _FAREWELL_S: Final = 1.0
 _TOKEN_BYTES: Final = 16
 _NO_TRANSACTION_MS: Final = 60_000
@@ -51,8 +49,8 @@ _WAITS: Final = "wait_for_exclusive"
 
 
 class Standing(NamedTuple):
-    """Who owns the topic: the generations of what this session owns, under None the whole topic's; `owner` is
-    a sentence for people.
+    """Who owns the topic. `owned`: the generations that this session owns, by partition; None stands for the whole
+    topic. `owner`: a sentence for people.
     """
 
     owned: dict[int | None, int]
@@ -60,10 +58,10 @@ class Standing(NamedTuple):
 
 
 class Claim:
-    """A session and what it owns. `wanted`: these partitions, in rising order, of a topic whose partitions have owners
-    of their own; None: all of it. `timeout` (seconds) bounds each request, and how long a node may not be there.
+    """A session and what it owns. `wanted`: the partitions to own, in rising order, of a topic whose partitions have
+    their own owners; None: all. `timeout` (seconds) limits each request, and how long to try while no node answers.
 
-    Methods raise `SidecarUnavailableError` where no node can answer in that time; the next call connects anew.
+    Methods raise `SidecarUnavailableError` if no node can answer in that time; the next call connects again.
     """
 
     def __init__(
@@ -80,9 +78,9 @@ class Claim:
         self.wanted = wanted
         self.producer: Stamp = NO_STAMP
         self.next_sequences: dict[int, int] = {}
-        """What the session sends next, by partition; kept by the sender."""
+        """The session's next sequence by partition; `Pipeline` updates it."""
         self.count: int = 0
-        """How many partitions the topic has."""
+        """The number of partitions of the topic."""
         self.access = access
         self._bootstrap = bootstrap
         self._name = name
@@ -99,12 +97,12 @@ class Claim:
 
     @property
     def generation(self) -> int:
-        """The generation under which the topic is owned, the highest where partitions have owners; 0 before."""
+        """The generation of the topic, or the highest one if partitions have their own owners; 0 before the claim."""
         return max(self._owned.values(), default=0)
 
     @property
     def partitions(self) -> Sequence[int]:
-        """Those that are owned, in rising order; where partitions have their own owners none joins them later."""
+        """The owned partitions, in rising order. If partitions have their own owners, none is added later."""
         if None in self._owned:
             return range(self.count)
         return tuple(sorted(index for index in self._owned if index is not None))
@@ -115,23 +113,23 @@ class Claim:
 
     @property
     def addresses(self) -> tuple[tuple[str, int], ...]:
-        """Where nodes may be, the likeliest first."""
+        """The addresses of possible nodes, the most likely one first."""
         known = () if self._connection is None else (self._connection.address,)
         return tuple(dict.fromkeys((*known, *self._nodes.values(), *self._bootstrap)))
 
     @property
     def client_id(self) -> str:
-        """Asks for the mode and, once the topic was owned, for the lowest generation under which it was."""
+        """The client.id: the name, the mode and, once the topic was owned, the lowest generation of what was owned."""
         settings = f"{self._name};mode={self._mode};"
         return settings + f"generation={min(self._owned.values())};" if self._owned else settings
 
     # Taking ---------------------------------------------------------------------------------------------------------
 
     async def take(self) -> None:
-        """Own the topic; where each partition has its own owner, those that are wanted. Waits where the mode says
-        so.
+        """Own the topic, or the wanted partitions if each partition has its own owner. Waits if the mode is
+        `wait_for_exclusive`.
 
-        Raises `ProducerBusyError`, and `SidecarError` where no waiting helps.
+        Raises `ProducerBusyError`, and `SidecarError` if waiting does not help.
         """
         async with self._turn:
             producer = await self._patiently(self._begin)
@@ -139,10 +137,10 @@ class Claim:
             self.producer, self._owned = producer, owned
 
     async def succeed(self) -> None:
-        """Go on as a new session under the next generation: for one whose place in the log nobody can find.
+        """Continue as a new session under the next generation, after Kafka lost the old session's sequence.
 
-        Raises `ProducerFencedError` where somebody else had the topic meanwhile, and where the connection ends in the
-        middle of it and the next generation is given: its owner cannot be known.
+        Raises `ProducerFencedError` if another session owned the topic meanwhile. It also raises it if the connection
+        ends during the request and the next generation is taken: its owner cannot be known.
         """
         async with self._turn:
             if self._successor is None:
@@ -157,7 +155,7 @@ class Claim:
             self.producer, self._owned, self.next_sequences, self._successor = successor, owned, {}, None
 
     async def _own(self, producer: Stamp) -> dict[int | None, int]:
-        """All that is wanted by one request: two claimants of the same partitions never wait for each other."""
+        """Claim everything by one request, so that two claimants of the same partitions never wait for each other."""
         if self.wanted is None:
             try:
                 return await self._ask_for((None,), producer)
@@ -179,8 +177,8 @@ class Claim:
     # Watching -------------------------------------------------------------------------------------------------------
 
     async def check(self) -> None:
-        """Whether the topic is still owned. On a new connection the session shows itself first: an owner that lost its
-        node is not awaited for long. Raises `ProducerFencedError` where it is lost, for good; never waits.
+        """Check that the topic is still owned; never waits for it. On a new connection it claims first, because a node
+        waits only a short time for an owner that lost its node. Raises `ProducerFencedError` if the topic is lost.
         """
         async with self._turn:
             try:
@@ -193,7 +191,7 @@ class Claim:
                 raise _lost(standing.owner)
 
     async def news(self, seconds: float) -> None:
-        """Return once a node has news of the claim, after `seconds` at the latest; `check` returns the news."""
+        """Return when a node reports a change of the claim, after `seconds` at the latest; `check` finds out which."""
         now = asyncio.get_running_loop().time
         until, owner = now() + seconds, self._connection
         with contextlib.suppress(SidecarUnavailableError):
@@ -209,12 +207,12 @@ class Claim:
         await asyncio.sleep(until - now())
 
     async def refresh(self) -> None:
-        """Look how many partitions there are now."""
+        """Update the number of partitions."""
         async with self._turn:
             await self._leader(await self._connected())
 
     async def close(self) -> None:
-        """End the connections, and with them the claim."""
+        """Close the connections, which ends the claim."""
         connection, self._connection = self._connection, None
         try:
             await self._stop_listening()
@@ -223,7 +221,7 @@ class Claim:
                 await connection.close()
 
     async def end(self) -> None:
-        """As `close`; a place in a queue is given up too, which a node keeps for a session that may come again."""
+        """Close, and also give up a place in the queue, which a node keeps for a session that may reconnect."""
         await self.close()
         if self._asking is not None:
             address, token = self._asking
@@ -242,7 +240,7 @@ class Claim:
     # Steps ----------------------------------------------------------------------------------------------------------
 
     async def _patiently(self, step: Callable[[], Awaitable[ResultT]], *, waits: bool = False) -> ResultT:
-        """Try again while no node can do it, for `timeout`; for ever where `waits` and a node keeps a place."""
+        """Repeat `step` for `timeout` while no node can do it; with `waits` for ever, while a node queues the claim."""
         now = asyncio.get_running_loop().time
         until = now() + self._timeout
         while True:
@@ -265,7 +263,7 @@ class Claim:
     async def _claim(
         self, wanted: Mapping[int | None, int | None], producer: Stamp, token: bytes
     ) -> dict[int | None, int]:
-        """Own all of it, under these generations where they are known; the generations under which it is owned."""
+        """Send one Own for all of `wanted`, with the generations that are known. Returns the granted generations."""
         connection = await self._connected()
         asked = control.OwnRequest(
             mode=MODES[self._mode],
@@ -340,7 +338,7 @@ class Claim:
             try:
                 leader = await self._leader(connection)
                 if leader == connection.address:
-                    await connection.call(describe_owners(self.topic), _SHORT_S)  # a Kafka without a sidecar hangs up
+                    await connection.call(describe_owners(self.topic), _SHORT_S)  # a Kafka broker closes the connection
                     return connection
             except BaseException:
                 await connection.close()
@@ -370,6 +368,6 @@ def _lost(message: str) -> ProducerFencedError:
 
 
 def again(error: SidecarError, in_doubt: bool | None = None) -> SidecarError:
-    """The same error for somebody else to raise, `in_doubt` as it says or as given."""
+    """Return a copy of an error, for another caller to raise; `in_doubt` replaces that of the error unless None."""
     doubt = error.in_doubt if in_doubt is None else in_doubt
     return type(error)(error.code, error.message, retryable=error.retryable, in_doubt=doubt)

@@ -1,8 +1,7 @@
-"""One connection to a node for the SDK's own requests: one at a time, each with a timeout. Of APIs it knows
-which ones Kafka itself has not.
+"""One connection to a node for the SDK's own requests: one at a time, each with a timeout.
 
-Answers come in the order of requests, so a call that is given up takes the connection with it. Where a login ends after
-a time (KIP-368), the next call after that logs in again first.
+Answers come in the order of requests, so a cancelled or timed-out call closes the connection. If a login expires
+(KIP-368), the next call after that logs in again first. It knows which APIs Kafka lacks, only for its error messages.
 """
 
 from __future__ import annotations
@@ -31,8 +30,8 @@ _LONGEST_ANSWER: Final = 64 * 1024 * 1024
 
 
 class Connection:
-    """A connection that `connect` opened. Each call raises `SidecarUnavailableError` where no answer comes, and
-    `SidecarError` where a login is refused.
+    """A connection that `connect` opened. Each call raises `SidecarUnavailableError` if there is no answer, and
+    `SidecarError` if a login is refused.
     """
 
     def __init__(
@@ -54,11 +53,11 @@ class Connection:
 
     @property
     def is_open(self) -> bool:
-        """Whether it can be used, as far as is known here."""
+        """Whether the connection is not known to be closed."""
         return not (self._writer.is_closing() or self._reader.at_eof())
 
     async def call(self, request: Request[AnswerT], timeout: float) -> AnswerT:
-        """Send a request and wait `timeout` seconds at most for its answer, others' turns included."""
+        """Send a request and return its answer. `timeout` (seconds) includes the wait for earlier calls."""
         try:
             async with asyncio.timeout(timeout), self._turn:
                 if self._renew_at is not None and asyncio.get_running_loop().time() >= self._renew_at:
@@ -81,7 +80,7 @@ class Connection:
         return ""
 
     async def log_in(self) -> None:
-        """Once, in front of all calls. Raises `SidecarError`, BadAnswerError, OSError."""
+        """Log in; called once, before all calls. Raises `SidecarError`, BadAnswerError, OSError."""
         if self._access.credentials is not None:
             async with self._turn:
                 await self._log_in()
@@ -111,7 +110,7 @@ class Connection:
             raise
 
     async def _round_trip(self, request: bytes) -> bytes:
-        """Send a frame and return the one that answers it, length prefixes included."""
+        """Send a frame and return its answer; both include the length prefix."""
         if not self.is_open:
             raise ConnectionResetError
         try:
@@ -123,7 +122,7 @@ class Connection:
                 raise BadAnswerError(f"an answer of {size} bytes")
             return prefix + await self._reader.readexactly(size)
         except BaseException:
-            self._writer.close()  # what is left of this exchange would be taken for the next one's answer
+            self._writer.close()  # otherwise the rest of this answer would be read as the next one
             raise
 
     def _gone(self, why: str) -> SidecarUnavailableError:
@@ -131,8 +130,8 @@ class Connection:
         return away(f"{host}:{port}: {why}")
 
     async def ended(self) -> None:
-        """Return once the other side ends it. Others' calls wait meanwhile: cancel this first. Whatever the other side
-        says unasked ends it too.
+        """Return when the node closes the connection, or sends something unrequested, which closes it too. Calls wait
+        meanwhile: cancel this first.
         """
         async with self._turn:
             with contextlib.suppress(OSError):
@@ -140,11 +139,11 @@ class Connection:
             self._writer.close()
 
     def drop(self) -> None:
-        """End it without waiting for that."""
+        """Close the connection without waiting."""
         self._writer.close()
 
     async def close(self) -> None:
-        """End it; a call under way fails."""
+        """Close the connection; a call under way fails."""
         self._writer.close()
         with contextlib.suppress(OSError):
             await self._writer.wait_closed()
@@ -153,8 +152,8 @@ class Connection:
 async def connect(
     address: tuple[str, int], client_id: str, timeout: float, access: NodeAccess = PLAIN_TCP
 ) -> Connection:
-    """Open a connection, and log in, within `timeout` seconds. Raises `SidecarUnavailableError`; `SidecarError` where
-    the login is refused or the node's certificate is: another try would not help.
+    """Open a connection, and log in, within `timeout` seconds. Raises `SidecarUnavailableError`; `SidecarError` if the
+    login is refused or the node's certificate is not trusted: another try would not help.
     """
     host, port = address
     try:
@@ -175,8 +174,8 @@ async def connect(
 
 
 async def first(addresses: Iterable[Address], ask: Callable[[Address], Awaitable[AnswerT]]) -> AnswerT:
-    """What `ask` returns at the first address where it does not raise `SidecarUnavailableError`, else the last of
-    these.
+    """Return the result of `ask` for the first address where it does not raise `SidecarUnavailableError`. If it raises
+    for all of them, raise the last error.
     """
     failure = away("no node is known")
     for address in addresses:

@@ -1,4 +1,4 @@
-"""A topic that a producer makes because it is missing, by Kafka's own CreateTopics through a node."""
+"""Creates the topic of a producer if it is missing, by Kafka's CreateTopics through a node."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ _SHORT_S: Final = 5.0
 
 @dataclass(frozen=True, slots=True)
 class NewTopic:
-    """How a producer makes a missing topic: `ExclusiveProducer(…, create=NewTopic(partitions=6))`. The
-    brokers' defaults hold for what is None and for settings that `configs` does not name.
+    """How a producer creates a missing topic: `ExclusiveProducer(…, create=NewTopic(partitions=6))`. The brokers'
+    defaults apply to fields that are None and to settings that `configs` does not name.
 
-    Raises ValueError for a number below 1, TypeError for a value of `configs` that is no text.
+    Raises ValueError for a number below 1, TypeError for a value of `configs` that is not a `str`.
     """
 
     partitions: int | None = None
@@ -41,10 +41,10 @@ class NewTopic:
 async def create_missing(
     addresses: tuple[tuple[str, int], ...], access: NodeAccess, name: str, topic: str, wanted: NewTopic, timeout: float
 ) -> None:
-    """Return once nodes know a leader of the topic, which is made where it is missing; `name` is the producer's.
+    """Create the topic if it is missing, and return once nodes know a leader of it. `name` is the producer's name.
 
-    Raises `SidecarUnavailableError` where that takes longer than `timeout` seconds, `SidecarError` with Kafka's code
-    where Kafka refuses the topic.
+    Raises `SidecarUnavailableError` if that takes longer than `timeout` seconds, `SidecarError` with Kafka's code if
+    Kafka refuses the topic.
     """
 
     async def ask(address: tuple[str, int]) -> bool:
@@ -52,8 +52,8 @@ async def create_missing(
         try:
             found = (await connection.call(calls.DescribeTopics((topic,)), _SHORT_S)).topic(topic)
             if found.error != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-                return found.error != ErrorCode.LEADER_NOT_AVAILABLE  # what else is wrong the claim says
-            await connection.call(describe_owners(topic), _SHORT_S)  # a Kafka without a sidecar hangs up
+                return found.error != ErrorCode.LEADER_NOT_AVAILABLE  # the claim reports all other errors
+            await connection.call(describe_owners(topic), _SHORT_S)  # a Kafka broker closes the connection
             new = calls.NewTopic(topic, wanted.partitions, wanted.replication_factor, wanted.configs)
             request = calls.CreateTopics((new,), int(timeout * 1000))
             outcome = (await connection.call(request, timeout))[topic]

@@ -1,4 +1,4 @@
-"""The errors of the SDK, and what each code of Kafka's, of the sidecar's own APIs and of HTTP becomes: three tables.
+"""The errors of the SDK, and three tables: which error each code of Kafka, of the sidecar's APIs and of HTTP becomes.
 
 `retryable` says whether the same call, unchanged, may succeed later. Codes: docs of the sidecar's client.id, Kafka's
 protocol, `proto/sidecar/v1/control.proto`, `/openapi.json` of a node.
@@ -24,7 +24,7 @@ else:
 
 
 class OwnError(IntEnum):
-    """What the sidecar's own APIs answer: `Error` of control.proto."""
+    """The error codes of the sidecar's own APIs: `Error` of control.proto."""
 
     INVALID_REQUEST = 1
     NOT_SERVING = 2
@@ -41,10 +41,10 @@ class OwnError(IntEnum):
 class SidecarError(Exception):
     """Base of all errors of the SDK.
 
-    `code` is Kafka's error code (see `sidecar.protocol.errors.ErrorCode`), an `OwnError` where one of the sidecar's own
-    APIs gave it, or an `http.HTTPStatus` where the admin port did: 400 and above, which no code of Kafka's is.
-    `retryable`: the same call may succeed if it is made again. `in_doubt`: of a record, that it may be in the log
-    nonetheless, or may be written yet; where that is False it never is.
+    `code` is Kafka's error code (see `sidecar.protocol.errors.ErrorCode`), an `OwnError` from one of the sidecar's own
+    APIs, or an `http.HTTPStatus` from the admin port (400 and above, unlike all of Kafka's codes). `retryable`: the
+    same call may succeed if it is repeated. `in_doubt`: the record may be in the log nonetheless, or may still be
+    written; if False, it is not and never will be.
     """
 
     def __init__(self, code: int, message: str = "", *, retryable: bool = False, in_doubt: bool = False) -> None:
@@ -67,29 +67,29 @@ def _again(kind: type[SidecarError], code: int, message: str, retryable: bool, i
 
 
 class ProducerFencedError(SidecarError, _Fenced):
-    """The topic was lost to somebody else, or by an administrator's word. Final: this producer never writes again;
-    create a new one. Also `aiokafka.errors.ProducerFenced`.
+    """Another session or an administrator took the topic away. Final: this producer never writes again; create a new
+    one. It is also an `aiokafka.errors.ProducerFenced`.
     """
 
 
 class ProducerBusyError(SidecarError):
-    """Somebody else owns the topic or waits for it, or writes under the same name."""
+    """Another session owns the topic or waits for it, or writes under the same name."""
 
 
 class SequenceError(SidecarError):
-    """A sequence id that cannot be: given to one record and not to the next, not above the last one, out of range, or
-    for a topic without deduplication.
+    """An invalid sequence id: given to one record and not to the next, not above the last one, out of range, or for a
+    topic without deduplication.
     """
 
 
 class SidecarUnavailableError(SidecarError):
-    """No node answered in time, or the one that did cannot do it now. Whether a record was written is not known where
-    `send` raises it with `in_doubt`.
+    """No node answered in time, or the node that answered cannot do it now. If `send` raises it with `in_doubt`, it is
+    not known whether the record was written.
     """
 
 
 class Meaning(NamedTuple):
-    """What a code becomes."""
+    """The error that a code becomes."""
 
     error: type[SidecarError]
     retryable: bool
@@ -130,8 +130,9 @@ OF_KAFKA: Final[Mapping[int, Meaning]] = {
     ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: _FINAL,
     ErrorCode.OPERATION_NOT_ATTEMPTED: _FINAL,
 }
-"""Kafka's codes; one that is not here is final. 46 is none: the record is in the log. While a producer waits for its
-topic 5, 6 and 7 are no errors either, and once it owned it 44 means that it does no more, where that is so.
+"""By Kafka's code; codes that are not listed are final. 46 DUPLICATE_SEQUENCE_NUMBER is no error: the record is in the
+log. 5, 6 and 7 are no errors while a producer waits for its topic. After 44 a producer that owned the topic checks
+whether it still does.
 """
 
 OF_OWN: Final[Mapping[OwnError, Meaning]] = {
@@ -155,7 +156,7 @@ OF_HTTP: Final[Mapping[HTTPStatus, Meaning]] = {
     HTTPStatus.GATEWAY_TIMEOUT: _AWAY,
     HTTPStatus.CONFLICT: _AGAIN,
 }
-"""Statuses that may be another one later; all others are final."""
+"""Statuses after which a repeated request may succeed; all others are final."""
 
 
 def _meant(code: int, meaning: Meaning, message: str) -> SidecarError:
@@ -168,7 +169,7 @@ def of_kafka(code: int, message: str = "") -> SidecarError:
 
 
 def of_own(code: int, message: str = "") -> SidecarError:
-    """The error for what one of the sidecar's own APIs answered; a newer node's code is final."""
+    """The error for a code of the sidecar's own APIs; an unknown code, from a newer node, is final."""
     known = OwnError(code) if code in set(OwnError) else None
     return SidecarError(code, message) if known is None else _meant(known, OF_OWN[known], message)
 
@@ -180,10 +181,10 @@ def of_http(status: int, message: str = "") -> SidecarError:
 
 
 def away(message: str) -> SidecarUnavailableError:
-    """The error where no answer comes."""
+    """The error if there is no answer."""
     return SidecarUnavailableError(ErrorCode.NETWORK_EXCEPTION, message, retryable=True)
 
 
 def code_of(error: KafkaError) -> int | None:
-    """Kafka's code behind an error of aiokafka; None where no answer was the cause, -1 of one unknown to it."""
+    """Kafka's code of an error of aiokafka: None if no answer caused it, -1 if aiokafka does not know the code."""
     return error.errno if isinstance(error, BrokerResponseError) else None

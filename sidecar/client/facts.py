@@ -1,8 +1,7 @@
-"""What a node answers over HTTP, as frozen dataclasses: the results of `AdminClient`.
+"""The results of `AdminClient`: a node's answers over HTTP, as frozen dataclasses.
 
 Names are those of the REST interface (`/openapi.json` of a node describes each). Times are `datetime` in UTC, lists are
-tuples, partitions are int keys. Strings that stand for one of a few words (states, modes, kinds of events) stay
-strings: a newer node may know more of them.
+tuples, partitions are int keys. States, modes and kinds of events are strings, not enums: a newer node may know more.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ class Peer:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One thing that a node looks at; where it is `required` and not `ok` the node is not ready."""
+    """A health check of a node; if a `required` one is not `ok`, the node is not ready."""
 
     name: str
     ok: bool
@@ -33,8 +32,8 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """What a node refused a client of its, `count` times: Kafka's `error_code`, its name, and the newest `reason`.
-    `topic` is "" where it is of none, as with a client.id that cannot be; `address` has no port.
+    """Requests of one client that a node refused, `count` times: Kafka's `error_code`, its name, and the newest
+    `reason`. `topic` is "" if no topic is concerned, as for an invalid client.id; `address` has no port.
     """
 
     client_id: str
@@ -59,7 +58,7 @@ class Counted:
 
 @dataclass(frozen=True, slots=True)
 class Listener:
-    """A listener of a node for Kafka clients: where it listens, and the address that its clients are given, both
+    """A listener of a node for Kafka clients: the address at which it listens, and the address that it advertises, both
     host:port.
     """
 
@@ -71,8 +70,8 @@ class Listener:
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """A node and what it sees. `state`: starting, serving or draining. `advertise` and the addresses of `nodes` are of
-    the first of `listeners`.
+    """A node, and the nodes and brokers that it sees. `state`: starting, serving or draining. `advertise` and the
+    addresses of `nodes` belong to the first of `listeners`.
     """
 
     version: str
@@ -90,15 +89,15 @@ class Status:
     deduplication: Counted
     checks: tuple[Check, ...]
     listeners: tuple[Listener, ...] = ()
-    """Empty from a node that knows of one only."""
+    """Empty from a node of an older version, which has one listener only."""
 
 
 @dataclass(frozen=True, slots=True)
 class ConnectedClient:
-    """A client's connection to a node. `client_id` as it was sent, cut where it is very long, and the `name` and `mode`
-    in it; `address` is host:port. `in_flight` of its `requests` have no answer yet; bytes are those of whole frames.
-    `principal` as Kafka's ACLs name it, None before its login, and `listener`, the name of that through which it came,
-    are None and "" from a node of an older version.
+    """A client's connection to a node. `client_id` is as the client sent it, cut if it is very long; `name` and `mode`
+    are taken from it. `address` is host:port. `in_flight`: the number of `requests` without an answer yet; bytes count
+    whole frames. `principal` has the form of Kafka's ACLs, and is None before the login. `listener` is the name of the
+    listener. A node of an older version returns None and "" for these two.
     """
 
     node_id: int
@@ -119,8 +118,8 @@ class ConnectedClient:
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """A setting of a node, as SIDECAR_LISTEN; a secret's `value` is masked. `origin`: default, environment, flag, or
-    the path of the file. `reloadable`: the node takes another value from its file on SIGHUP.
+    """A setting of a node, such as SIDECAR_LISTEN; a secret's `value` is masked. `origin`: default, environment, flag,
+    or the path of the file. `reloadable`: the node reads a new value from its file on SIGHUP.
     """
 
     setting: str
@@ -131,7 +130,7 @@ class Setting:
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """What is decided for a topic; None in the policy of a prefix: not decided there.
+    """The policy of a topic or a prefix. A field that is None is not set there.
 
     `access_mode`: shared, exclusive, wait_for_exclusive or exclusive_with_fencing; `scope`: topic or partition;
     `log_append_time`: the topic's message.timestamp.type is LogAppendTime.
@@ -196,8 +195,8 @@ class ProducerState(ProducerIds):
 
 @dataclass(frozen=True, slots=True)
 class ShadowStats:
-    """A shadow in numbers: `readers` (connections in the last 30 s), `bytes` and `cursor_resets` of the node that was
-    asked since it started; `groups` and lags, in records, of the cluster, None where they are not known.
+    """Statistics of a shadow. `readers` (connections in the last 30 s), `bytes` and `cursor_resets` count what the
+    answering node did since it started. `groups` and lags, in records, are the cluster's; None if not known.
     """
 
     readers: int
@@ -214,8 +213,8 @@ class Topic:
     """A topic, or a prefix (`payments.*`) that has a policy.
 
     `generation` rises with each owner, 0: never owned. Where each partition has its own owner (`policy.scope` is
-    partition) they stand in `owners` and `owner` is None. `producers` are the newest names, where the node that was
-    asked serves the topic. `deduplication_state`: off, idle, reading, ready, lost or elsewhere; None of a prefix.
+    partition) `owners` has them and `owner` is None. `producers` are the newest names, if the answering node serves
+    the topic. `deduplication_state`: off, idle, reading, ready, lost or elsewhere; None for a prefix.
     """
 
     topic: str
@@ -231,17 +230,16 @@ class Topic:
     deduplication_detail: str | None = None
     owners: Mapping[int, PartitionOwner] | None = None
     shadow_stats: Mapping[str, ShadowStats] | None = field(default=None, metadata={"name": "shadowReplication"})
-    """By name of the shadow; only where one topic was asked for."""
+    """By name of the shadow; only from `AdminClient.topic`."""
     policies: Mapping[str, Policy] | None = None
-    """The policies that cover it, by topic or prefix; only where one topic was asked for."""
+    """The policies that cover it, by topic or prefix; only from `AdminClient.topic`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shadow:
-    """A read-only view of `source`. `allow`: the principals that may read it. A cursor that more than
-    `auto_reset_backlog_entries` records lie behind is reset to the end, 0: never. `state`: making, open or closed;
-    `reason`: why it is closed and what to do; `warning`: why nobody can read it now. `stats` only where one shadow was
-    asked for.
+    """A read-only view of `source`. `allow`: the principals that may read it. A cursor that lags by more than
+    `auto_reset_backlog_entries` records is reset to the end; 0: never. `state`: making, open or closed; `reason`: why
+    it is closed and what to do; `warning`: why nobody can read it now. Only `AdminClient.shadow` returns `stats`.
     """
 
     name: str
@@ -258,8 +256,8 @@ class Shadow:
 
 @dataclass(frozen=True, slots=True)
 class PartitionLog:
-    """The log of one partition: its leader's broker id (-1: none now), its first offset, the one after its last (high
-    watermark), its size on the leader in bytes, None where the broker does not say.
+    """The log of one partition: its leader's broker id (-1: none now), its first offset, the offset after its last one
+    (high watermark), and its size on the leader in bytes (None if the broker does not report it).
     """
 
     partition: int
@@ -271,8 +269,8 @@ class PartitionLog:
 
 @dataclass(frozen=True, slots=True)
 class CutBytes:
-    """The beginning of some bytes: `text` where they are UTF-8 without control characters, else `hex`; `size` of all of
-    them, and whether some are left out.
+    """The beginning of some bytes: as `text` if they are UTF-8 without control characters, else as `hex`. `size` counts
+    all of the bytes; `cut`: whether some are left out.
     """
 
     size: int
@@ -291,9 +289,9 @@ class RecordHeader:
 
 @dataclass(frozen=True, slots=True)
 class LogRecord:
-    """A record as it lies in the log, cut. `producer_name` as its header says it, None: that of the session;
-    `producer_id` and `producer_epoch` of governed topics are the writing node's. `generation` of the ownership where it
-    is the one that stands now, else None.
+    """A record of the log, cut. `producer_name` is from its header; None: the session's name. On governed topics
+    `producer_id` and `producer_epoch` are those of the node that wrote it. `generation` is the present ownership's if
+    that one wrote the record, else None.
     """
 
     partition: int
@@ -311,7 +309,7 @@ class LogRecord:
 
 @dataclass(frozen=True, slots=True)
 class CursorPosition:
-    """Where a group stands in a partition, where that ends, and how many offsets are between."""
+    """A group's committed offset in a partition, the partition's end, and the number of offsets between them."""
 
     offset: int
     end: int
@@ -339,7 +337,7 @@ class CursorMove:
 
 @dataclass(frozen=True, slots=True)
 class CursorReset:
-    """A group's cursor that more than `limit` records lay behind, moved to the end in some partitions."""
+    """The reset of a group's cursor that lagged by more than `limit` records: moved to the end in these partitions."""
 
     group: str
     limit: int
@@ -348,10 +346,10 @@ class CursorReset:
 
 @dataclass(frozen=True, slots=True)
 class EventDetails:
-    """What an event says besides; None: nothing of that. `by` and `deposed` are names or sessions: who owns the topic
-    since, who owned it before; of a policy `by` says in words who changed it. `deleted`: a policy or a shadow.
-    `policy`, and of a shadow `source`, `allow` and `auto_reset_backlog_entries`, as they are since. `closed`: why a
-    shadow cannot be read any more, empty where it can again.
+    """Details of an event; None: the event has no such detail. `by` and `deposed` are names or sessions: the new owner
+    and the former one; for a policy `by` describes who changed it. `deleted`: a policy or a shadow was deleted.
+    `policy`, and a shadow's `source`, `allow` and `auto_reset_backlog_entries`, are the new values. `closed`: why a
+    shadow can no longer be read; empty if it can be read again.
     """
 
     by: str | None = None
@@ -368,10 +366,9 @@ class EventDetails:
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One line of history. `kind`: claimed, deposed, released, failover, shadow, policy or refused. The same event may
-    come twice, with the same `id`. `position` is where it stands: `events(after=position)` goes on after it. `detail`
-    is for people, `details` the same for programs: None where that is nothing, or a node of an earlier version wrote
-    it.
+    """One ownership event. `kind`: claimed, deposed, released, failover, shadow, policy or refused. The same event may
+    be returned twice, with the same `id`. `events(after=position)` continues after its `position`. `detail` is for
+    people, `details` the same for programs: None if there are none, or if a node of an earlier version wrote the event.
     """
 
     id: str

@@ -23,7 +23,7 @@ _HIGHEST: Final = 2**63 - 1
 
 
 class Leadership:
-    """Owns a name that all nodes agree on, and so leads. Nobody else leads until it releases or loses the name.
+    """Owns a name that all nodes agree on, and so leads. No other process leads until this one releases or loses it.
 
     ```python
     import asyncio
@@ -50,9 +50,9 @@ class Leadership:
     a globally unique name is assigned.
 
     `mode`, where somebody else owns it or waits for it: `exclusive` raises `ProducerBusyError`, `wait_for_exclusive`
-    waits as long as it takes, in the order in which they came, `exclusive_with_fencing` takes it away, and those that
-    wait get a `ProducerFencedError`. With a `generation` nobody waits: it is taken from an owner whose generation is
-    equal or lower, otherwise `ProducerBusyError` is raised; 0 always wins.
+    waits without a limit, in the order of requests, and `exclusive_with_fencing` takes it away; those that wait get a
+    `ProducerFencedError`. With a `generation` nobody waits: the claim is taken from an owner whose generation is equal
+    or lower, otherwise `ProducerBusyError` is raised; 0 always wins.
 
     `generation` distinguishes one owner from the next, but not for ever: for a string, and for reading, it begins again
     with 1 once nobody owned it. For writing to a topic it never falls. `fencing_token` never falls for anything.

@@ -1,4 +1,4 @@
-"""How owners are called and how they claim: the names and modes that a node takes. Pure."""
+"""The names and access modes that a node accepts from owners. Pure."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def assigned_name() -> str:
 
 
 def checked_name(name: str) -> str:
-    """The name, where it is one that a node takes for one. Raises ValueError."""
+    """Return the name. Raises ValueError if a node would not accept it as a producer name."""
     if not 1 <= len(name.encode()) <= _NAME_BYTES or ";" in name:
         raise ValueError(f"name {name[:50]!r}: 1 to {_NAME_BYTES} bytes of UTF-8 without ;")
     if _NO_NAMES.match(name) or name.endswith(_CUT):
@@ -36,6 +36,6 @@ def checked_name(name: str) -> str:
 
 
 def check_mode(mode: str) -> None:
-    """Raises ValueError where it is none."""
+    """Raises ValueError if `mode` is not a `Mode`."""
     if mode not in get_args(Mode):
         raise ValueError(f"mode {mode!r} is none of {', '.join(get_args(Mode))}")

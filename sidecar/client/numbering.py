@@ -1,8 +1,8 @@
-"""Which sequence id a record bears, and where a producer stands: pure.
+"""Chooses the sequence id of each record, and tracks a producer's highest ids. Pure.
 
-Ids count up by themselves until one is given; from then on each has to be (PIP-6). Per partition they rise: an id at
-or below one that is in the log, or on its way there, would be swallowed as a duplicate though nobody ever wrote it.
-What was there before this producer began does not count: an application that resumes may send everything again.
+Ids count up by themselves until the application passes one; from then on it has to pass all (PIP-6). Ids rise in each
+partition: a new record with an id at or below one that this producer sent would be dropped as a duplicate. Ids from
+before this producer started are not checked: an application that resumes may send all of its records again.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ HIGHEST: Final = 2**63 - 1
 
 
 class Numbering:
-    """The sequence ids of one producer of these partitions. `last` are the highest in the log by partition, None for a
-    topic without deduplication: its records bear none. `initial` is the id of the first record that is given none.
+    """The sequence ids of one producer in these partitions. `last`: the highest ids in the log by partition, None for a
+    topic without deduplication, whose records have no ids. `initial`: the first id that is assigned.
     """
 
     def __init__(
@@ -31,16 +31,16 @@ class Numbering:
         self._last = dict(last or {})
         self._given = False
         self._sent: dict[int, list[int]] = {}
-        """On their way, by partition; they rise."""
+        """The ids of records without an outcome, by partition, in rising order."""
         self._done: dict[int, int] = {}
-        """The highest that arrived, of those sent here."""
+        """The highest id that this producer wrote to the log, by partition."""
         if initial is not None:
             self._check(initial)
         self._next = self.last_id + 1 if initial is None else initial
 
     @property
     def counts(self) -> bool:
-        """Whether records bear ids at all."""
+        """Whether records have ids at all."""
         return self._counts
 
     @property
@@ -50,7 +50,7 @@ class Numbering:
 
     @property
     def last_id(self) -> int:
-        """The least of them over the producer's partitions, `NO_ID` where any has none."""
+        """The lowest of `last_ids` over the producer's partitions, `NO_ID` if one has none."""
         return min((self._last.get(index, NO_ID) for index in self.partitions), default=NO_ID)
 
     def last_of(self, partition: int) -> int:
@@ -58,7 +58,7 @@ class Numbering:
         return self._last.get(partition, NO_ID)
 
     def choose(self, given: int | None) -> int | None:
-        """The id of the next record, None where it bears none. Takes nothing yet. Raises `SequenceError`."""
+        """Return the id of the next record, None if records have no ids. Changes nothing. Raises `SequenceError`."""
         if given is not None:
             self._check(given)
             return given
@@ -69,8 +69,8 @@ class Numbering:
         return self._next if self._counts else None
 
     def take(self, partition: int, number: int | None, *, given: bool) -> None:
-        """A record with the id `number` that `choose` named goes out now. Raises `SequenceError`, then nothing is
-        taken.
+        """Note that a record with the id `number`, which `choose` returned, is sent now. If it raises `SequenceError`
+        nothing has changed.
         """
         if number is None:
             return
@@ -84,13 +84,13 @@ class Numbering:
             self._next = number + 1
 
     def arrived(self, partition: int, number: int) -> None:
-        """The log has this id."""
+        """Note that the log has this id."""
         self._forget(partition, number)
         self._last[partition] = max(number, self.last_of(partition))
         self._done[partition] = max(number, self._done.get(partition, NO_ID))
 
     def failed(self, partition: int, number: int) -> None:
-        """A record is not in the log, or nobody knows: its id may be given again unless a higher one went out."""
+        """Note that a record is not in the log, or may not be. Its id may be used again if no higher one was sent."""
         self._forget(partition, number)
 
     def _forget(self, partition: int, number: int) -> None:

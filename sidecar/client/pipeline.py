@@ -1,11 +1,10 @@
-"""Records on their way: one pipeline per partition, one batch of it at a time.
+"""Sends records: one pipeline per partition, with one batch in flight.
 
-While a batch has no outcome nothing after it leaves, so records arrive in the order in which they were sent, and
-what is acknowledged after one that failed comes after it in the log. What is sent again goes as the same
-batch under the same sequence: Kafka knows it. Where Kafka cannot (45: the session's place in the log is lost) a new
-session sends it, and the sequence ids show what was there; without ids such a batch fails instead. A batch that is
-refused gives its sequences to the next one, unless an earlier try of it may be in the log: then a new session goes on,
-as Java's producer raises its epoch (KIP-360).
+No batch is sent while the one before it has no outcome, so records are written in the order of the calls. A retry sends
+the same batch under the same sequence, so Kafka recognizes a duplicate. If Kafka cannot (45: it has lost the session's
+sequence), a new session sends the batch, and the sequence ids show which records the log has already; without ids the
+batch fails instead. The next batch reuses the sequences of a refused batch, unless an earlier try of that may be in the
+log: then a new session continues, as Java's producer raises its epoch (KIP-360).
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from sidecar.protocol.ids import Stamp
 _AGAIN_S: Final = 0.1
 _NOT_KNOWN: Final = "whether it was written is not known"
 _UNKNOWN_TRIES: Final = 100
-"""How often a node may not know the topic, every `_AGAIN_S`: it may lag, and it may be gone."""
+"""The number of tries while a node does not know the topic: the node may lag, or the topic was deleted."""
 _SESSIONS_PER_BATCH: Final = 3
 _PLACE_LOST: Final = frozenset(
     {ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID, ErrorCode.INVALID_PRODUCER_EPOCH}
@@ -35,17 +34,17 @@ _PLACE_LOST: Final = frozenset(
 _MAY_BE_LOST: Final = frozenset(
     {ErrorCode.PRODUCER_FENCED, ErrorCode.POLICY_VIOLATION, ErrorCode.INVALID_PRODUCER_EPOCH}
 )
-"""What may mean that the topic is owned no more; who owns it is asked then."""
+"""Errors that may mean that the topic was lost; `Claim.check` finds out."""
 
 
 class PartitionPipeline:
-    """The records of one partition. `head` is the batch under way, or to be sent again."""
+    """The records of one partition. `head` is the batch in flight, or to be sent again."""
 
     def __init__(self, partition: int) -> None:
         self.partition = partition
         self.head: list[Pending] = []
         self.sessions: int = 0
-        """In how many the head was refused for its place."""
+        """The number of sessions in which the head was refused for its sequence."""
         self.unknown: int = 0
         """How often a node did not know the topic of the head."""
         self.doubted: Stamp | None = None
@@ -59,15 +58,15 @@ class PartitionPipeline:
         return self.doubted is not None
 
     def may_double(self, session: Stamp) -> bool:
-        """Whether Kafka would not know the head again in this session, and no id says what it is."""
+        """Whether the head could be written twice: it was sent in another session, and its records have no ids."""
         return self.doubted not in (None, session) and self.head[0].number is None
 
     def add(self, record: Pending) -> None:
         self._queue.append(record)
 
     def fill(self, last_id: int) -> bool:
-        """Whether there is anything to send. A new batch has rising ids, all of them known to be in the log (up to
-        `last_id`) or none: a node answers for a batch as a whole whether it was one of duplicates.
+        """Fill the head, and return whether there is anything to send. A new batch has rising ids, which are all known
+        to be in the log (up to `last_id`) or all new: a node reports duplicates for a whole batch only.
         """
         size, head, queue = 0, self.head, self._queue
         if head:
@@ -84,13 +83,13 @@ class PartitionPipeline:
         return bool(head)
 
     def drop(self) -> list[Pending]:
-        """Takes out everything that waits."""
+        """Remove and return the records that wait."""
         waiting = list(self._queue)
         self._queue.clear()
         return waiting
 
     def settled(self) -> list[Pending]:
-        """The head, which has its outcome now."""
+        """Remove and return the head, which has its outcome now."""
         head, self.head, self.sessions, self.unknown, self.doubted = self.head, [], 0, 0, None
         return head
 
@@ -102,7 +101,7 @@ def _may_follow(before: int | None, number: int | None, last_id: int) -> bool:
 
 
 def _passes(code: int, part: PartitionPipeline) -> bool:
-    """Whether the same batch may fare better in a moment."""
+    """Whether the same batch may succeed if it is sent again soon."""
     if code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
         return part.unknown < _UNKNOWN_TRIES
     return code in OF_KAFKA and OF_KAFKA[code].error is SidecarUnavailableError
@@ -116,7 +115,7 @@ def _refusal(code: int, message: str, in_doubt: bool) -> SidecarError:
 
 
 class Pipeline:
-    """Sends what `add` is given, until `fail` or `close`. `failed` is called once, with an error that is final."""
+    """Sends the records that `add` takes, until `fail` or `close`. `failed` is called once, with the final error."""
 
     def __init__(
         self, claim: Claim, numbering: Numbering, transport: Transport, failed: Callable[[SidecarError], None]
@@ -136,11 +135,11 @@ class Pipeline:
 
     @property
     def error(self) -> SidecarError | None:
-        """Why nothing leaves any more."""
+        """Why nothing is sent any more; None while records are sent."""
         return self._error
 
     def add(self, partition: int, record: Pending) -> None:
-        """Take a record; its `outcome` is set in time."""
+        """Queue a record; its `outcome` is set later."""
         if self._error is not None:
             record.outcome.set_exception(again(self._error))
             return
@@ -200,12 +199,12 @@ class Pipeline:
                 )
 
     def _count(self, part: PartitionPipeline) -> None:
-        """The session's next sequence is behind the head."""
+        """Advance the session's next sequence past the head."""
         sequences = self._claim.next_sequences
         sequences[part.partition] = (sequences.get(part.partition, 0) + len(part.head)) % SEQUENCE_MODULUS
 
     def _settle(self, part: PartitionPipeline, error: SidecarError, *, in_doubt: bool = False) -> None:
-        """The head failed for good. `in_doubt`: it may be in the log, whatever earlier tries say."""
+        """Fail the head finally. `in_doubt`: it may be in the log, even without an earlier try in doubt."""
         in_doubt |= part.in_doubt
         for record in part.settled():
             if record.number is not None:
@@ -239,7 +238,7 @@ class Pipeline:
         else:
             in_doubt = part.in_doubt
             self._settle(part, _refusal(code, str(error), in_doubt))
-            # What may be in the log keeps its sequences: the next batch under them would be taken for a repeat of it.
+            # The sequences of a batch that may be in the log are not reused: the next batch would seem its duplicate.
             if in_doubt:
                 await self._renew(session)
 
@@ -255,7 +254,7 @@ class Pipeline:
                 return
 
     async def _renew(self, session: Stamp) -> None:
-        """Go on as a new session; once for all partitions that failed the same way in this one."""
+        """Continue as a new session; done once for all partitions that failed in `session`."""
         async with self._renewing:
             if self._claim.producer != session:
                 return
@@ -278,7 +277,7 @@ class Pipeline:
     # The end --------------------------------------------------------------------------------------------------------
 
     def fail(self, error: SidecarError) -> None:
-        """Nothing leaves any more. What is under way still has its own outcome; the rest has this one."""
+        """Send nothing any more. Batches in flight still get their own outcome; all other records fail with `error`."""
         if self._error is not None:
             return
         self._error = error
@@ -291,14 +290,14 @@ class Pipeline:
         self._failed(error)
 
     async def drain(self) -> None:
-        """Until everything has its outcome."""
+        """Wait until every record has its outcome."""
         while tasks := [
             part.task for part in self._partitions.values() if part.task is not None and not part.task.done()
         ]:
             await asyncio.wait(tasks)
 
     async def close(self, error: SidecarError) -> None:
-        """End at once; what has no outcome yet has this one."""
+        """End at once; records without an outcome fail with `error`."""
         if self._error is None:
             self._error = error
         tasks = [part.task for part in self._partitions.values() if part.task is not None]

@@ -1,7 +1,7 @@
-"""A reader of a shadow topic (PIP-180): an aiokafka consumer that goes through nodes, and says so where it cannot.
+"""A reader of a shadow topic (PIP-180): an aiokafka consumer that reads through nodes; raises an error if it cannot.
 
-Past the nodes a shadow is an empty topic, and a reader would reset its cursors there in silence. A closed shadow, to
-aiokafka, is one without news. Both are errors here.
+Without a node in front, a shadow is an empty topic on the brokers, and a consumer would silently reset its cursors. A
+closed shadow looks to aiokafka like a topic without new records. Both are errors here.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _IDLE_S: Final = 5.0
 _FIRST_LOOK_S: Final = 0.01
 _LONGEST_LOOK_S: Final = 0.2
 _LOOK_S: Final = 2.0
-"""How long at each node: records that come meanwhile wait."""
+"""The timeout of the check at each node, in seconds: new records wait meanwhile."""
 
 
 class ShadowReader:
@@ -106,22 +106,22 @@ class ShadowReader:
         }
         self._kafka: AIOKafkaConsumer | None = None
         self._ahead: dict[TopicPartition, ConsumerRecord[bytes | None, bytes | None]] = {}
-        """Records that `lag` has come upon: they are read next."""
+        """Records that `lag` or `read_available` fetched and nobody has read yet: they are read next."""
         self._taking = asyncio.Lock()
 
     @property
     def shadow(self) -> str:
-        """The name that is read."""
+        """The name of the shadow."""
         return self._shadow
 
     @property
     def group(self) -> str | None:
-        """Whose cursors it moves."""
+        """The group whose cursors it moves; None without a group."""
         return self._group
 
     @property
     def partitions(self) -> frozenset[int]:
-        """Those that this reader has now: all, or its share of the group's."""
+        """The partitions assigned to this reader: all, or its share of the group's."""
         return frozenset(each.partition for each in self._open().assignment())
 
     # From the beginning to the end ------------------------------------------------------------------------------------
@@ -160,7 +160,7 @@ class ShadowReader:
                 await self._kafka.stop()
 
     async def _check(self, timeout: float) -> None:
-        """Raises where there is no node, or no such topic as far as nodes know."""
+        """Raise `SidecarError` if no node answers, or nodes do not know the topic."""
         found = await first(self._addresses, lambda address: self._described(address, timeout))
         if found.error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             raise SidecarError(found.error, f"there is no topic {self._shadow}, or it is a shadow that is closed")
@@ -181,7 +181,7 @@ class ShadowReader:
             await connection.close()
 
     async def _await_coordinator(self, connection: Connection, group: str, timeout: float) -> None:
-        """For a cluster's first group Kafka makes the topic of all groups; aiokafka logs errors until that is there."""
+        """Wait until Kafka has created `__consumer_offsets`, for a cluster's first group; aiokafka would log errors."""
         while True:
             found = await connection.call(FindCoordinator(group, CoordinatorKind.GROUP), timeout)
             if found.error != ErrorCode.COORDINATOR_NOT_AVAILABLE:
@@ -257,7 +257,7 @@ class ShadowReader:
     async def _read_all(
         self, kafka: AIOKafkaConsumer, limit: int, found: list[ConsumerRecord[bytes | None, bytes | None]]
     ) -> bool:
-        """Whether nothing that is there is left out, but for the limit."""
+        """Read from all partitions; return False if records were left out for another reason than the limit."""
         mine = sorted(kafka.assignment())
         if not mine:
             await self._check(_LOOK_S)  # aiokafka has no partitions of what is gone
@@ -277,7 +277,7 @@ class ShadowReader:
         limit: int,
         found: list[ConsumerRecord[bytes | None, bytes | None]],
     ) -> bool:
-        """Whether nothing in front of the end is left out, but for the limit."""
+        """Read up to `end`; return False if records before it were left out for another reason than the limit."""
         while len(found) < limit and await self._position(kafka, partition) < end:
             await self._look_ahead(kafka, partition, end)
             if partition not in self._ahead:
@@ -299,9 +299,9 @@ class ShadowReader:
                 await kafka.commit({each: await self._position(kafka, each) for each in kafka.assignment()})
 
     async def lag(self) -> Mapping[int, int]:
-        """How many offsets lie between this reader and the end of each of its partitions: the records that it has yet
-        to read, and the markers of transactions among them. 0 where there is no record any more, whatever markers come
-        last. With `read_committed` up to the last stable offset.
+        """The number of offsets between this reader and the end of each of its partitions: the records that it has yet
+        to read, and the transaction markers among them. 0 if only markers remain. With `read_committed` the end is the
+        last stable offset.
         """
         kafka = self._open()
         with _as_own():
@@ -314,13 +314,13 @@ class ShadowReader:
             return {each.partition: max(0, ends[each] - await self._position(kafka, each)) for each in mine}
 
     async def _position(self, kafka: AIOKafkaConsumer, partition: TopicPartition) -> int:
-        """What a reader goes on with: aiokafka has gone past a record that was only looked at."""
+        """The next offset of this reader. aiokafka's own position is after a record that was only fetched ahead."""
         ahead = self._ahead.get(partition)
         return await kafka.position(partition) if ahead is None else ahead.offset
 
     async def _look_ahead(self, kafka: AIOKafkaConsumer, partition: TopicPartition, end: int) -> None:
-        """Find the next record in front of the end, or that there is none: aiokafka goes past a control batch, as an
-        owner's fence is one, when it looks for a record after it.
+        """Fetch the next record before the end, if there is one. aiokafka skips a control batch, such as an owner's
+        fence, only when it looks for a record after it.
         """
         now = asyncio.get_running_loop().time
         until, wait = now() + _IDLE_S, _FIRST_LOOK_S
@@ -333,7 +333,7 @@ class ShadowReader:
     # Elsewhere --------------------------------------------------------------------------------------------------------
 
     def seek(self, partition: int, offset: int) -> None:
-        """Go on at an offset of a partition. Raises ValueError where this reader does not have it."""
+        """Continue at an offset of a partition. Raises ValueError if the partition is not assigned to this reader."""
         self._ahead.pop(TopicPartition(self._shadow, partition), None)
         try:
             self._open().seek(TopicPartition(self._shadow, partition), offset)
@@ -341,20 +341,20 @@ class ShadowReader:
             raise ValueError(f"partition {partition} is not this reader's: it has {sorted(self.partitions)}") from None
 
     async def seek_to_beginning(self) -> None:
-        """Go on with the oldest record of each partition."""
+        """Continue with the oldest record of each partition."""
         self._ahead.clear()
         with _as_own():
             await self._open().seek_to_beginning()
 
     async def seek_to_end(self) -> None:
-        """Go on with what is written from now on."""
+        """Continue with the records that are written from now on."""
         self._ahead.clear()
         with _as_own():
             await self._open().seek_to_end()
 
 
 class _Forget(ConsumerRebalanceListener):
-    """Where a group shares its partitions out anew, its readers go on at its cursors."""
+    """Drops records fetched ahead when the group rebalances: its readers then continue at its cursors."""
 
     def __init__(self, ahead: dict[TopicPartition, ConsumerRecord[bytes | None, bytes | None]]) -> None:
         self._ahead = ahead
@@ -368,7 +368,7 @@ class _Forget(ConsumerRebalanceListener):
 
 @contextlib.contextmanager
 def _as_own() -> Iterator[None]:
-    """The errors of aiokafka as those of the SDK."""
+    """Raise errors of aiokafka as errors of the SDK."""
     try:
         yield
     except KafkaError as error:

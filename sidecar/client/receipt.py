@@ -1,6 +1,4 @@
-"""What becomes of a record: `Receipt`, and the record on its way there: how much it takes in a batch at most, and which
-partition its key belongs to.
-"""
+"""A record to send, its receipt, an upper bound of its size in a batch, and the partition of its key."""
 
 from __future__ import annotations
 
@@ -30,7 +28,7 @@ class Record:
 class Receipt:
     """A record that is in the log.
 
-    `offset` is -1 where it is not known: of a duplicate, and of a record whose first answer was lost on the way.
+    `offset` is -1 if it is not known: for a duplicate, and for a record whose first answer was lost.
     `sequence_id` is -1 on a topic without deduplication. `duplicate`: the log had this id already, from an earlier
     producer or try, so nothing was written. `generation` is the one under which this producer owned the topic, or the
     partition where each has its own owner.
@@ -45,8 +43,8 @@ class Receipt:
 
 @dataclass(eq=False, slots=True)
 class Pending:
-    """A record that has no outcome yet. `number` is its sequence id, `size` an upper bound in bytes. `left`: it is in a
-    batch that is sent. `stop`: called with its partition where it fails.
+    """A record that has no outcome yet. `number` is its sequence id, `size` an upper bound in bytes. `left`: it was put
+    in a batch to send. `stop`: called with its partition if it fails.
     """
 
     key: bytes | None
@@ -62,12 +60,12 @@ class Pending:
 
 _CODECS: Final = {"gzip": Codec.GZIP, "snappy": Codec.SNAPPY, "lz4": Codec.LZ4, "zstd": Codec.ZSTD}
 _RECORD_BYTES: Final = HEADER_BYTES + 21
-"""Of a batch with one record and a record without its parts, at most."""
+"""An upper bound of the size of a batch with one record, without its key, value and headers."""
 _HEADER_LENGTHS: Final = 10
 
 
 def codec_of(compression: str | None) -> Codec:
-    """What a batch is compressed by. Raises ValueError for a name that is none of Kafka's."""
+    """The codec of a compression name. Raises ValueError for an unknown name."""
     if compression is None:
         return Codec.NONE
     if compression not in _CODECS:
@@ -76,8 +74,8 @@ def codec_of(compression: str | None) -> Codec:
 
 
 def octets(data: bytes | None) -> bytes | None:
-    """The bytes of whatever lies in memory as such (a bytearray, an array of numbers), as they are now. Raises
-    TypeError for what does not.
+    """A copy of the bytes of an object with a buffer (a bytearray, an array of numbers). Raises TypeError for other
+    objects.
     """
     if data is None or type(data) is bytes:
         return data
@@ -89,7 +87,7 @@ def octets(data: bytes | None) -> bytes | None:
 
 
 def header_name(name: object) -> str:
-    """The same. Raises TypeError for what is no text."""
+    """Return the name. Raises TypeError if it is not a `str`."""
     if not isinstance(name, str):
         raise TypeError(f"names of headers are str, not {type(name).__name__}: {name!r:.100}")
     return name

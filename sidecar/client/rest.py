@@ -1,9 +1,9 @@
-"""HTTP to a node's admin port: one session, JSON there and as the dataclasses of `facts` back, server-sent events,
-each failure a `SidecarError`. What is wrong in an answer is named by its path, what is new in it passed over.
+"""HTTP to a node's admin port: sends JSON, returns the dataclasses of `facts` and server-sent events, raises a
+`SidecarError` for each failure. The error names the path of a wrong field; unknown fields are ignored.
 
 `code` is the HTTP status where a node answered, and Kafka's code where none did (13: not reached, 7: not in time). No
-redirect is followed: the token is for this address. aiohttp is imported with the first session: a program that only
-writes or leads need not wait for that.
+redirect is followed: the token is for this address only. aiohttp is imported with the first session: a program that
+only writes or leads does not wait for the import.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from typing import TypeVar, Union, get_args, get_origin, get_type_hints
 from sidecar.client.facts import Event
 
 _SILENT_S: Final = 30.0
-"""A stream says something every few seconds, if only that there are no events."""
+"""How long a stream may send nothing: a node sends an event or a comment every few seconds."""
 _LONGEST: Final = 64 * 1024 * 1024
 
 
@@ -45,7 +45,7 @@ class Sent(NamedTuple):
 
 
 class Rest:
-    """Requests to one address. `timeout` (seconds) bounds each; `tls` None: as the system trusts."""
+    """Requests to one address. `timeout` (seconds) limits each. Without `tls` the system's authorities are trusted."""
 
     def __init__(self, url: str, token: str | None, timeout: float, tls: SSLContext | None = None) -> None:
         parts = urlsplit(url)
@@ -60,7 +60,7 @@ class Rest:
         self._session: ClientSession | None = None
 
     def open(self) -> None:
-        """Begin; in a running event loop."""
+        """Open the session; needs a running event loop."""
         from aiohttp import ClientSession, ClientTimeout, TCPConnector  # noqa: PLC0415
 
         self._session = ClientSession(
@@ -70,7 +70,7 @@ class Rest:
         )
 
     async def close(self) -> None:
-        """End every connection; what is under way fails. Repeating it is harmless."""
+        """Close every connection; requests under way fail. Repeating it is harmless."""
         session, self._session = self._session, None
         if session is not None:
             await session.close()
@@ -83,13 +83,13 @@ class Rest:
         body: Mapping[str, Any] | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> Any:
-        """The JSON that is answered, None where that is empty. Raises `SidecarError`."""
+        """Send a request and return the JSON of its answer, None if that is empty. Raises `SidecarError`."""
         async with self._asked(method, path, query, json=body, headers=headers) as answer:
             text = await _text(answer)
         return _decoded(text, f"{method} {path}") if text else None
 
     async def stream(self, path: str, query: Mapping[str, str], last_id: str | None) -> AsyncGenerator[Sent | None]:
-        """Server-sent events from after `last_id` on as they come; None for a sign of life. Ends with the connection.
+        """Yield server-sent events after `last_id`, and None for each keep-alive comment. Ends with the connection.
 
         Raises `SidecarError`; an answer that breaks off is a `SidecarUnavailableError`.
         """
@@ -114,7 +114,7 @@ class Rest:
     async def _asked(
         self, method: str, path: str, query: Mapping[str, str] | None, **more: Any
     ) -> AsyncIterator[ClientResponse]:
-        """The answer, once it begins, where it is no error."""
+        """The answer, once its headers are here. Raises `SidecarError` for an error status."""
         from aiohttp import ClientConnectorCertificateError, ClientError  # noqa: PLC0415
         from yarl import URL  # noqa: PLC0415
 
@@ -142,12 +142,12 @@ class Rest:
 
 
 def path_of(*parts: str) -> str:
-    """A path whose parts may hold anything."""
+    """A path of these parts, percent-encoded."""
     return "".join("/" + quote(each, safe="*") for each in parts)
 
 
 def given(**fields: object) -> dict[str, object]:
-    """What is not None."""
+    """The fields that are not None."""
     return {name: value for name, value in fields.items() if value is not None}
 
 
@@ -157,7 +157,7 @@ def of_partition(partition: int | None) -> dict[str, str]:
 
 
 def under(generation: int | None) -> dict[str, str] | None:
-    """The headers of a request that is to be done under this generation alone."""
+    """The headers of a request that shall be done only under this generation."""
     return None if generation is None else {"If-Match": f'"{generation}"'}
 
 
@@ -192,12 +192,12 @@ _SHOWN: Final = 60
 
 
 class ShapeError(ValueError):
-    """An answer is not what it should be; the message says where."""
+    """An answer has the wrong form; the message says where."""
 
 
 def read(kind: type[FactT], found: object, where: str) -> FactT:
-    """`found`, which `json.loads` made, as a `kind`. Fields that `kind` does not have are passed over. Raises
-    `ShapeError` for one that is missing, or of another type; `where` is what the whole is called there.
+    """Convert `found`, a result of `json.loads`, to a `kind`. Unknown fields are ignored. Raises `ShapeError` for a
+    field that is missing or has another type; `where` is the name of the whole in its message.
     """
     if not isinstance(found, dict):
         raise _wrong(where, found, "object")
@@ -212,7 +212,7 @@ def read(kind: type[FactT], found: object, where: str) -> FactT:
 
 @functools.cache
 def _fields(kind: type[Any]) -> tuple[tuple[str, str, Any, bool], ...]:
-    """Of each: its name here and in JSON, its type, and whether it has to be there."""
+    """For each field: its name here and in JSON, its type, and whether it is required."""
     hints = get_type_hints(kind)
     return tuple(
         (each.name, each.metadata.get("name", each.name), hints[each.name], each.default is dataclasses.MISSING)
@@ -265,7 +265,7 @@ def _wrong(where: str, found: object, kind: str) -> ShapeError:
 
 
 def fact(kind: type[FactT], found: Any, where: str) -> FactT:
-    """As `read`, of what `where` answered. Raises `SidecarError` for what no node answers; the next two as well."""
+    """As `read`, for the answer of `where`. Raises `SidecarError` for a wrong form; so do the next two functions."""
     try:
         return read(kind, found, "answer")
     except ShapeError as error:

@@ -1,7 +1,7 @@
-"""Records of one producer on their way to its pipeline: each checked, numbered and waited for, one or many at a time.
+"""Checks and numbers the records of one producer, passes them to its pipeline and waits for their outcomes.
 
-Of many, each has its own outcome. In a partition none is written behind one that failed: `Run` gives up what has not
-left by then. A partition's log then holds a prefix of the given records.
+With `send_all` each record has its own outcome. In a partition no record is written after one that failed: `Run`
+cancels those not yet sent. So a partition's log has a prefix of the given records.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ ID_HEADER: Final = "sidecar-sequence-id"
 NAME_HEADER: Final = "sidecar-producer-name"
 IN_FLIGHT_BYTES: Final = 8 * 1024 * 1024
 IN_FLIGHT_RECORDS: Final = 10_000
-"""Of one `send_all`: what it has taken and has no outcome for."""
+"""The limits of one `send_all`: bytes and records that were taken and have no outcome yet."""
 
 
 class Sender:
@@ -45,8 +45,8 @@ class Sender:
         return await Run(self).send(records)
 
     def begin(self, record: Record, run: Run | None = None) -> UnderWay:
-        """Take the next record; there is no `await` between that and its place in the order. Raises `SidecarError`;
-        ValueError, TypeError for what is no record.
+        """Take the next record; there is no `await` until its place in the order is fixed. Raises `SidecarError`;
+        ValueError or TypeError for an invalid record.
         """
         if self.pipeline.error is not None:
             raise again(self.pipeline.error)
@@ -87,7 +87,7 @@ class Sender:
             self.give_up(sent)
 
     def give_up(self, sent: UnderWay) -> None:
-        """Nobody waits for it any more."""
+        """Cancel the record if it has no outcome: no caller waits for it any more."""
         if sent.record.outcome.cancel() and sent.record.number is not None:
             self.numbering.failed(sent.partition, sent.record.number)
 
@@ -113,7 +113,7 @@ class Sender:
 
 
 class UnderWay(NamedTuple):
-    """A record that the pipeline has. `until`: by the loop's clock."""
+    """A record in the pipeline. `until`: when its timeout ends, by the loop's clock."""
 
     record: Pending
     partition: int
@@ -121,14 +121,14 @@ class UnderWay(NamedTuple):
 
 
 class Run:
-    """One `send_all`. Pipelines call `stop` where one of its records fails."""
+    """One `send_all`. Pipelines call `stop` if one of its records fails."""
 
     def __init__(self, sender: Sender) -> None:
         self.stopped: set[int] = set()
         """Partitions in which one of its records failed."""
         self._sender = sender
         self._waiting: deque[UnderWay | SidecarError] = deque()
-        """In the order in which they were given; an error: it was never taken."""
+        """The records in the given order; an error stands for a record that was not taken."""
         self._bytes = 0
         self._results: list[Receipt | SidecarError] = []
 
@@ -174,7 +174,7 @@ class Run:
         self._results.append(found)
 
     def stop(self, partition: int) -> None:
-        """A record failed: those behind it that have not left never do."""
+        """Cancel the records of a partition that are not yet sent, because an earlier one failed."""
         if partition in self.stopped:
             return
         self.stopped.add(partition)
@@ -193,6 +193,6 @@ def _not_attempted(partition: int) -> SidecarError:
 
 
 def _seen(outcome: asyncio.Future[Receipt]) -> None:
-    """Marks the exception retrieved: the caller may be gone."""
+    """Mark the exception as retrieved: the caller may have stopped waiting."""
     if not outcome.cancelled():
         outcome.exception()

@@ -1,7 +1,7 @@
-"""Batches of one session on their way to the nodes that lead its partitions.
+"""Sends the batches of one session to the nodes that lead its partitions.
 
-What waits for a node leaves in one request once the request before has its answer. Nothing is sent twice here: the
-caller sends a batch again does so under the sequence that it had.
+Batches that wait for a node are sent in one request once the request before has its answer. Nothing is retried here:
+the caller does that, under the batch's first sequence.
 """
 
 from __future__ import annotations
@@ -27,24 +27,24 @@ _Sent = dict[int, tuple[bytes, asyncio.Future[Appended]]]
 AnswerT = TypeVar("AnswerT")
 
 BATCH_BYTES: Final = 64 * 1024
-"""Of a batch with more than one record. Longer ones are compressed in a thread."""
+"""The most bytes of a batch with more than one record. Longer batches are compressed in a thread."""
 LONGEST_BATCH: Final = 100 * 1024 * 1024 - 1024
-"""A request of 100 MiB, less what is around a batch in it: nodes (`MAX_REQUEST_BYTES`) and brokers
-(`socket.request.max.bytes`) end the connection of a longer one, unless they are set otherwise.
+"""A request of 100 MiB, less the bytes around its batch. By default nodes (`MAX_REQUEST_BYTES`) and brokers
+(`socket.request.max.bytes`) close the connection of a longer request.
 """
 LONGEST_RECORDS: Final = 2**31 - 1
-"""Of a batch before it is compressed: lengths in it have 32 bits."""
+"""The most bytes of a batch before compression: lengths in it have 32 bits."""
 _REQUEST_BYTES: Final = 1024 * 1024
-"""Of a request with more than one batch."""
+"""The most bytes of a request with more than one batch."""
 _REQUEST_S: Final = 10.0
 _BROKER_S: Final = _REQUEST_S - 2
-"""How long a broker may wait for replicas: its answer comes before the request is given up, with all that is in it."""
+"""How long a broker may wait for replicas. Shorter than the request's timeout, so that its answer arrives in time."""
 _SHORT_S: Final = 5.0
 _LIMIT_NAME: Final = "max.message.bytes"
 
 
 class BatchError(Exception):
-    """A batch was answered with an error, or with nothing: then `code` is None."""
+    """A batch failed. `code` is None if there was no answer."""
 
     def __init__(self, code: int | None, message: str) -> None:
         super().__init__(message)
@@ -52,7 +52,7 @@ class BatchError(Exception):
 
 
 class Transport:
-    """Sends for the session that `claim` has now; `close` before it has another one."""
+    """Sends for the session that `claim` has now; `close` it before that session changes."""
 
     def __init__(self, claim: Claim, codec: Codec) -> None:
         self._claim = claim
@@ -67,8 +67,8 @@ class Transport:
         await self._look()
 
     async def send(self, partition: int, records: Sequence[Pending]) -> int:
-        """Send a batch under the session's next sequence and wait for its outcome; its base offset, -1 where that is
-        not known. Raises `BatchError`.
+        """Send a batch under the session's next sequence and wait for its outcome. Returns its base offset, -1 if not
+        known. Raises `BatchError`.
         """
         claim = self._claim
         made = [NewRecord(each.key, each.value, each.headers, each.timestamp_ms) for each in records]
@@ -105,7 +105,7 @@ class Transport:
         raise BatchError(found.error, message)
 
     async def _limit(self) -> str | None:
-        """How long a batch of the topic may be, in bytes; None where no node answers, or not for this client."""
+        """The topic's `max.message.bytes`; None if no node answers, or this client may not read it."""
         topic = Resource(ConfigResource.TOPIC, self._claim.topic)
         try:
             described = await self._ask(self._claim.addresses[0], DescribeConfigs((topic,), (_LIMIT_NAME,)))
@@ -114,7 +114,7 @@ class Transport:
         return described[topic].values.get(_LIMIT_NAME) if topic in described else None
 
     async def close(self) -> None:
-        """End all connections, and what is under way."""
+        """Close all connections; batches under way fail."""
         nodes, self._nodes = self._nodes, {}
         await asyncio.gather(*(each.close() for each in nodes.values()))
 
@@ -149,7 +149,7 @@ class Transport:
 
 
 class _Node:
-    """What goes to one node, on its own connection."""
+    """The batches for one node, sent on one connection."""
 
     def __init__(self, address: Address, claim: Claim) -> None:
         self._address = address
@@ -192,7 +192,7 @@ class _Node:
                         outcome.set_result(answered.get(partition) or Appended(ErrorCode.UNKNOWN_SERVER_ERROR))
 
     def _portion(self) -> _Sent:
-        """The next ones, one at least."""
+        """Remove and return the batches of the next request, at least one."""
         found: _Sent = {}
         size = 0
         for partition, waiting in self._waiting.items():
