@@ -46,7 +46,9 @@ def completion(shell: str | None) -> None:
 
 
 def _names(field: str, path: Callable[[click.Context], str]) -> Callable[..., list[CompletionItem]]:
-    """What completes a word by the field of a list that a node has at `path`. One page alone: the shell waits."""
+    """Return a completion function: it offers the values of `field` in the list that the node serves at `path`. It
+    reads only the first page, because the shell waits for it.
+    """
 
     def complete(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
         try:

@@ -44,8 +44,8 @@ def ownership(topic: dict[str, Any]) -> str:
 
 
 def owner_of(topic: dict[str, Any], partition: int | None) -> dict[str, Any] | None:
-    """The one owner of a topic, or of a partition of it, with its generation; None where there is none, also where
-    partitions have their own owners and none of them is named, or the other way round.
+    """The owner of the topic, or of `partition` if it is given, with its generation. None without an owner, and if
+    the topic is owned by partition and `partition` is None, or as a whole and `partition` is given.
     """
     if partition is not None:
         return (topic.get("owners") or {}).get(str(partition))

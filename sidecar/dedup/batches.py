@@ -164,7 +164,7 @@ class ClientOrder:
     __slots__ = ("_begin", "_has_past", "_passed", "_reached", "expected")
 
     def __init__(self, expected: ClientSequence, *, has_past: bool = True) -> None:
-        """`has_past`: whether the client's sequences before `expected` are in the log; if false, there were none."""
+        """`has_past`: whether the client's sequences before `expected` are in the log; if false, there are none."""
         self.expected: int = expected
         self._reached: int = expected
         self._begin = expected

@@ -48,11 +48,13 @@ _FAILURES: Final = (*FAILURES, MetadataUnavailable, FencingRefusedError)
 
 
 class Left(NamedTuple):
-    """What the changelog has of a topic that is gone. `known` changes with everything that a takeover writes down."""
+    """What the changelog still contains of a deleted topic. `known`: the offset of each of its records, so that it
+    differs after any takeover.
+    """
 
     known: dict[Key, int]
     records: list[Record]
-    """That take it away; the last ones, which belong together, are `final`."""
+    """Deletions of the records, apart from those in `final`, which are appended last and together."""
     final: list[Record]
     generation: int
 

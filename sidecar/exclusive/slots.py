@@ -70,7 +70,7 @@ class SlotScope:
 
     @property
     def resource(self) -> str:
-        """Its name where one owner is arbitrated. Topic names hold no slash."""
+        """The name under which Redis arbitrates its owner. A topic's name contains no slash."""
         return self.topic if self.is_master else f"{self.topic}/{self.slot}"
 
     def covers(self, partition: int) -> bool:

@@ -5,8 +5,8 @@ the requests of a connection one after the other. A poll ends after half a secon
 questions then continue in a few bundles.
 
 The question that follows an answer is sent at once, before the first reader asks it. A busy node may need longer than
-`UNWATCHED_S` to serve thousands of readers. Without a poll for so long it could not trust its stored answers, and each
-reader that lags would read by itself.
+`UNWATCHED_S` to serve thousands of readers. If no poll ran during that time, it could not trust its stored answers,
+and each reader that lags would send its own Fetch to the broker.
 """
 
 from __future__ import annotations

@@ -179,7 +179,9 @@ class GroupsApi:
             exchange.answer([answer.view(answer.start, answer.end)])
 
     async def _check(self, client: Client, message: Message, request: Request) -> None:
-        """Raise `KafkaError` if the member would read a shadow that is not for it, or have made what is not."""
+        """Raise `KafkaError` if the member would read a shadow that it may not read, or if its topology would create a
+        topic that it may not create.
+        """
         is_share, is_streams = message is shares.SHARE_GROUP_HEARTBEAT, message is new_groups.STREAMS_GROUP_HEARTBEAT
         if not (is_streams or (self._resolver.has_shadows if is_share else self._resolver.has_guards)):
             return

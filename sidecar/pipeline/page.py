@@ -218,7 +218,7 @@ def earlier() -> Column:
 
 
 def later() -> Column:
-    """When a run ends."""
+    """The later of a run's first and last timestamp, which is taken as its end."""
     return F.greatest("first_timestamp_ms", "last_timestamp_ms")
 
 

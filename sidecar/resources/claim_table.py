@@ -260,7 +260,7 @@ class ClaimTable:
         return Change(claims, tuple(key for key in gone if key not in claims), request, tuple(evicts))
 
     def release(self, keys: Iterable[Key]) -> Change:
-        """Their owners let go of these; those that nobody owns are left out."""
+        """The change in which the owners of `keys` release them; keys without an owner are left out."""
         return Change(gone=tuple(key for key in keys if key in self.owners))
 
     # Transitions --------------------------------------------------------------------------------------------------

@@ -82,8 +82,8 @@ class HandOver(NamedTuple):
         return bool(self.old.name) and reader.reader_name == self.old.name != self.new.name
 
 
-def _nobody_cares(_: object) -> None:
-    """Before the node is composed."""
+def _ignore(_: object) -> None:
+    """The callback until the node sets its own."""
 
 
 class ReaderClaims:
@@ -100,8 +100,8 @@ class ReaderClaims:
         """`is_exclusive`: whether the policy `exclusive_reader` holds for a name."""
         self.any = False
         self.guards = False
-        self.handed_over: Callable[[HandOver], None] = _nobody_cares
-        self.narrowed: Callable[[bytes], None] = _nobody_cares
+        self.handed_over: Callable[[HandOver], None] = _ignore
+        self.narrowed: Callable[[bytes], None] = _ignore
         self._claims: dict[bytes, dict[str, dict[int | None, Holder]]] = {}
         self._guarded: set[bytes] = set()
         self._is_exclusive = is_exclusive
