@@ -1,8 +1,8 @@
 """How often a fence must be kept alive: a quarter of the shortest time after which a part of Kafka may forget it.
 
 A partition forgets a producer id after producer.id.expiration.ms, the coordinator a transactional id after
-transactional.id.expiration.ms (KIP-98, KIP-854). A replica built anew from the log forgets a fence that is only a
-marker once compaction or retention took the marker: delete.retention.ms, retention.ms, segment.ms of the topic.
+transactional.id.expiration.ms (KIP-98, KIP-854). A replica that is rebuilt from the log does not know a fence whose
+marker compaction or retention has deleted: delete.retention.ms, retention.ms, segment.ms of the topic.
 """
 
 import math
@@ -25,18 +25,19 @@ TOPIC_SETTINGS: Final = ("delete.retention.ms", "retention.ms", "segment.ms")
 _TIMESTAMPS: Final = "message.timestamp.type"
 _SHARE: Final = 4
 _LATE_S: Final = 60.0
-"""By how much a keep-alive may be late, and clocks apart."""
+"""Tolerance for a late keep-alive and for clocks that differ, in seconds."""
 _TOPICS_PER_CALL: Final = 500
 
 
 @dataclass(frozen=True, slots=True)
 class KeepAlive:
-    """The longest time between two fences of a topic, in seconds, and the setting (with its place) that makes it so.
+    """The longest time between two fences of a topic, in seconds, and the setting that limits it.
 
-    `oldest`: how old the newest record of a batch may be, in seconds, where records carry their writers' times: a
-    partition counts a producer's age from there, and must still know it when the next keep-alive comes. `stamped`:
-    brokers give records their time (message.timestamp.type=LogAppendTime), so any age is right. `assumed`: a broker
-    would not show its settings, and Kafka's defaults stand in for them.
+    `setting` also names whose setting it is: the brokers' or the topic's. `oldest`: the maximum age of a batch's newest
+    record, in seconds, if records carry their producers' times. A partition counts a producer's age from that time, and
+    must still know the producer at the next keep-alive. `stamped`: brokers set the time of records
+    (message.timestamp.type=LogAppendTime), so any age is allowed. `assumed`: a broker did not return its settings, so
+    Kafka's defaults are used.
     """
 
     interval: float
@@ -47,7 +48,7 @@ class KeepAlive:
 
 
 def keep_alive(settings: Mapping[str, int], *, assumed: bool = False, stamped: bool = False) -> KeepAlive:
-    """From milliseconds per setting, unlimited ones left out. Pure."""
+    """Computes it from the settings in milliseconds; unlimited settings are left out. Pure."""
     setting = min(settings, key=lambda name: settings[name])
     interval = settings[setting] // _SHARE / 1000
     expiration = settings.get(_EXPIRATION, BROKER_DEFAULTS["producer.id.expiration.ms"]) / 1000
@@ -55,19 +56,20 @@ def keep_alive(settings: Mapping[str, int], *, assumed: bool = False, stamped: b
 
 
 DEFAULT_KEEP_ALIVE: Final = keep_alive({name + _OF_BROKERS: value for name, value in BROKER_DEFAULTS.items()})
-"""Before anything is known: Kafka's defaults."""
+"""Used until the settings have been read: from Kafka's defaults."""
 
 
 async def read_broker_keep_alive(upstream: Upstream) -> KeepAlive:
-    """What the brokers' own settings demand of every topic. Raises `UpstreamError`."""
+    """Returns the keep-alive that the brokers' own settings require for every topic. Raises `UpstreamError`."""
     settings, assumed = await _broker_settings(upstream)
     return keep_alive(settings, assumed=assumed)
 
 
 async def read_keep_alives(upstream: Upstream, topics: Sequence[str]) -> dict[str, KeepAlive]:
-    """The keep-alive of each topic from the settings of its brokers and its own; topics that are gone are left out.
+    """Returns each topic's keep-alive, from the brokers' settings and its own. Deleted topics are left out.
 
-    Raises `UpstreamError`, `KafkaError` where a topic's settings are refused (29).
+    Raises `UpstreamError`, and `KafkaError` if Kafka refuses to return a topic's settings (29
+    TOPIC_AUTHORIZATION_FAILED).
     """
     settings, assumed = await _broker_settings(upstream)
     found: dict[str, KeepAlive] = {}
@@ -89,7 +91,7 @@ _GONE: Final = (3,)
 
 
 async def _broker_settings(upstream: Upstream) -> tuple[dict[str, int], bool]:
-    """The least over all live brokers: each may have its own."""
+    """Returns the lowest value of each setting over all live brokers, and whether a default was assumed."""
     settings: dict[str, int] = {}
     assumed = False
     for broker in await upstream.brokers():

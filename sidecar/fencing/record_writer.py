@@ -1,9 +1,9 @@
-"""The fenced writer of a record that an administrator changes: of a policy or a shadow. Opening its next epoch shuts
-out all earlier writers, and returns once every change of theirs has been read.
+"""The fenced writer of a record that an administrator changes: a policy or a shadow. Opening its next epoch fences all
+earlier writers, and returns once every change that they wrote has been read.
 
 Kafka refuses a stale epoch as long as the ownership partition remembers a newer one (`producer.id.expiration.ms`), and
-nothing keeps these fences alive. So an epoch may be written under only for a short time, which a suspended machine's
-sleep counts for: a node that was away for a day sends nothing of what it decided before.
+nothing keeps these fences alive. So a node writes under an epoch only for a short time. Time in which the machine is
+suspended counts: a node that was suspended for a day sends no change that it decided on before.
 """
 
 from typing import Final
@@ -15,11 +15,11 @@ from sidecar.protocol.caller import Upstream
 
 _SEEN_S: Final = 5.0
 _FRESH_S: Final = 15.0
-"""How long an epoch may be written under: far less than any time for which brokers are set to remember a producer."""
+"""How long a node may write under an epoch, in seconds: far less than brokers are set to remember a producer."""
 
 
 class RecordWriter:
-    """Opens the writers of records of one kind. `slot` stands beside the slots of a topic of the same name."""
+    """Opens the writers of records of one kind. `slot` distinguishes their transactional ids from a topic's slots."""
 
     def __init__(self, upstream: Upstream, cluster: str, changelog: Changelog, slot: SlotName) -> None:
         self._upstream = upstream
@@ -28,9 +28,9 @@ class RecordWriter:
         self._slot = slot
 
     async def open(self, name: str) -> StampedJournal:
-        """The next epoch of a record's writer: every record of an earlier one that is in the log has been read, and no
-        other gets there. Errors as `WriterSlot.fence`, and TimeoutError; what is appended later than after 15 s raises
-        `FencedError`.
+        """Opens the next epoch of a record's writer. On return every record of earlier epochs has been read, and Kafka
+        refuses further ones. Errors as `WriterSlot.fence`, and TimeoutError. An append more than 15 s after the call
+        raises `FencedError`.
         """
         changelog = self._changelog
         until = changelog.clock.elapsed() + _FRESH_S

@@ -3,10 +3,10 @@
 Theory of operation. InitProducerId without a producer id returns the next epoch and linearises rivals at the
 coordinator, but the partitions do not learn of it. They learn it from a marker: an empty transaction
 (AddPartitionsToTxn, then EndTxn abort) writes one of the new epoch to every partition, and from then on each refuses
-older epochs with 47 INVALID_PRODUCER_EPOCH. EndTxn answers 0 when the abort is accepted, and 0 again only when every
-marker is in its log; in between 51 CONCURRENT_TRANSACTIONS. The same round at the same epoch refreshes the partitions'
-memory and leaves running sequences alone. A transaction that is left open is aborted by Kafka at an epoch above the
-owner's, so both requests leave in one write. KIP-98, KIP-360, KIP-890; tests/kafka/fencing shows each sentence.
+older epochs with 47 INVALID_PRODUCER_EPOCH. EndTxn returns 0 when the abort is accepted. Repeated, it returns 51
+CONCURRENT_TRANSACTIONS until every marker is in its log, then 0. The same requests at the same epoch refresh the
+partitions' memory and do not change running sequences. Kafka aborts a transaction that is left open at an epoch above
+the owner's, so both requests are sent in one write. KIP-98, KIP-360, KIP-890; tests/kafka/fencing shows each sentence.
 
 No two slots share a transactional id, for any topic names.
 """
@@ -30,11 +30,10 @@ Partitions: TypeAlias = "Mapping[str, Collection[int]]"
 """Partition indexes by topic."""
 
 PREFIX: Final = "sidecar."
-"""What clients may never ask for: a client that initialises such an id moves the fence itself."""
+"""Clients may not use transactional ids with this prefix: InitProducerId for such an id would raise a slot's epoch."""
 
 ROTATE_AT: Final = 32_000
-"""No data is written at this epoch or above it, so one marker there voids everything the producer id ever wrote under.
-"""
+"""No data is written at this epoch or above it, so one marker at it fences every epoch with data of the producer id."""
 
 _CLUSTER: Final = re.compile(r"[A-Za-z0-9_-]+")
 _CHANNELS: Final = 8
@@ -54,15 +53,15 @@ _RETRIABLE: Final = _COORDINATOR_MOVED | {
 
 
 class EpochsUsedUpError(Exception):
-    """The slot's epoch is near its end: it must be opened anew and its producer id changed before anybody writes."""
+    """The slot's epoch is near its limit: open the slot again and change its producer id before the next write."""
 
 
 def transactional_id(cluster: str, topic: str, slot: SlotName = MASTER_SLOT) -> str:
-    """`sidecar.<cluster>.<topic>`, and `/<slot>` after it for other slots than the master slot.
+    """Returns `sidecar.<cluster>.<topic>`, followed by `/<slot>` unless it is the master slot.
 
-    Topic names may hold dots but no slash: with a dot the slot of partition 3 of `orders` would be the master slot of
-    a topic `orders.p3`, and the two would fence each other for ever. Raises ValueError for a cluster whose name has a
-    dot.
+    Topic names may contain dots but no slash. With a dot as the separator, the slot of partition 3 of `orders` would be
+    the master slot of a topic `orders.p3`, and the two would fence each other forever. Raises ValueError unless the
+    cluster's name consists of letters, digits, - and _.
     """
     if not _CLUSTER.fullmatch(cluster):
         raise ValueError(f"the name of a cluster of nodes is made of letters, digits, - and _, not {cluster!r}")
@@ -72,9 +71,9 @@ def transactional_id(cluster: str, topic: str, slot: SlotName = MASTER_SLOT) -> 
 
 @dataclass(frozen=True, slots=True)
 class FencingLimits:
-    """Times in seconds. `deadline` is for one operation with all its tries, `call` for one answer.
+    """Times in seconds. `deadline` limits one operation with all its tries, `call` one request.
 
-    `transaction` is how long Kafka leaves an open transaction alone; a broker that allows less is given what it takes.
+    `transaction` is the transaction timeout; it is halved until the broker accepts it, if it is longer than 10 s.
     """
 
     deadline: float = 30.0
@@ -83,11 +82,11 @@ class FencingLimits:
 
 
 class WriterSlot:
-    """A transactional id that nodes alone use. Operations queue; after `FencedError` the slot is lost until `open`.
+    """A transactional id that only nodes use. Operations queue; after `FencedError` the slot is lost until `open`.
 
-    All operations raise `FencedError` when somebody newer has the slot, `FencingRefusedError` when Kafka refuses for
-    good, and `RetryTimeoutError` after the deadline: then a fence may be half done, and must be repeated within the
-    transaction timeout.
+    All operations raise `FencedError` if a newer epoch of the slot exists, `FencingRefusedError` if Kafka refuses with
+    a permanent error, and `RetryTimeoutError` after the deadline. Then a fence may be incomplete, and must be repeated
+    within the transaction timeout.
     """
 
     def __init__(self, upstream: Upstream, transactional_id: str, *, limits: FencingLimits | None = None) -> None:
@@ -103,7 +102,7 @@ class WriterSlot:
 
     @property
     def stamp(self) -> Stamp:
-        """Producer id and epoch. Raises `FencedError` once they are lost, LookupError before `open`."""
+        """Producer id and epoch. Raises `FencedError` once the slot is lost, LookupError before `open`."""
         if self._lost is not None:
             raise self._lost
         if self._stamp is None:
@@ -112,11 +111,11 @@ class WriterSlot:
 
     @property
     def rotation_due(self) -> bool:
-        """True where the epoch is too near its end to write under: `rotate` comes first."""
+        """True if the epoch is too near its limit to write under it: call `rotate` first."""
         return self.stamp.epoch >= ROTATE_AT
 
     async def open(self) -> Stamp:
-        """Take the slot: the next epoch, from any holder. Fences nothing by itself."""
+        """Takes the slot from any holder and returns its next epoch. Fences no partition by itself."""
         # Model: OpenSlot.
         async with self._lock:
             self._lost, self._stamp = None, None
@@ -124,8 +123,8 @@ class WriterSlot:
             return self._stamp
 
     async def raise_epoch(self) -> Stamp:
-        """Epoch + 1 for the holder alone (KIP-360): refused once anybody opened the slot since, which Kafka never
-        reports us of.
+        """Raises the epoch by 1, for the holder only (KIP-360). Kafka refuses it if another node has opened the slot
+        since; Kafka does not notify the former holder of that.
 
         The first batch of the new epoch, sequence 0, fences the old one on its partition. Raises `EpochsUsedUpError`.
         """
@@ -140,22 +139,22 @@ class WriterSlot:
             return raised
 
     async def fence(self, partitions: Partitions) -> None:
-        """Make every partition refuse epochs below this slot's, and see each leader confirm it.
+        """Makes every partition refuse epochs below this slot's; returns when each leader has confirmed it.
 
-        Covers partitions that the slot never wrote. At the same epoch again it is a keep-alive: see `keep_alive`.
+        Includes partitions that the slot never wrote to. Repeated at the same epoch it is a keep-alive (`keep_alive`).
         """
         async with self._lock:
             retry = Retry(f"fence of {self.transactional_id}", self._limits.deadline, first=0.001, ceiling=0.5)
             await self._fence(self.stamp, partitions, retry)
 
     async def keep_alive(self, partitions: Partitions) -> None:
-        """Refresh the fence before partitions or coordinator forget it; sequences under way are not disturbed."""
+        """Refreshes the fence before the partitions or the coordinator forget it. Does not change running sequences."""
         await self.fence(partitions)
 
     async def rotate(self, partitions: Partitions) -> Stamp:
-        """Change to a new producer id at epoch 0, where `rotation_due`; the old one is fenced on `partitions` first.
+        """Changes to a new producer id at epoch 0, if `rotation_due`. Fences the old one on `partitions` first.
 
-        The new id must then be fenced as after `open`. Takes some 770 calls once in 32,000 epochs.
+        The new id must then be fenced as after `open`. Takes about 770 calls once in 32,000 epochs.
         """
         # Model: Rotate.
         async with self._lock:
@@ -193,7 +192,7 @@ class WriterSlot:
                 if answer.error == _INVALID_TRANSACTION_TIMEOUT and self._transaction_ms > _SHORTEST_TRANSACTION_MS:
                     self._transaction_ms //= 2
                     continue
-                # Naming nothing nobody is fenced: there 47 and 90 are a rival's call under way at the same moment.
+                # A request without a producer id is never fenced: 47 and 90 mean that a rival's request is in progress.
                 reason = self._retriable(answer.error, "InitProducerId", fenced_passes=True)
             await retry.pause(reason)
 
@@ -201,7 +200,7 @@ class WriterSlot:
         indexes = {topic: tuple(sorted(found)) for topic, found in partitions.items() if found}
         while indexes:
             await self._write_markers(writer, indexes, retry)
-            # A coordinator that has not heard of a partition takes it for deleted and completes without its marker.
+            # A coordinator that does not know a partition treats it as deleted, and completes without its marker.
             indexes = await self._without_marker(writer, indexes, retry)
             if indexes:
                 await retry.pause(f"no marker in {indexes}")
@@ -222,7 +221,7 @@ class WriterSlot:
                 await retry.pause(error)
 
     async def _write_markers(self, writer: Stamp, indexes: Mapping[str, tuple[int, ...]], retry: Retry) -> None:
-        """One empty transaction, until the second 0 after the last successful AddPartitionsToTxn."""
+        """Runs one empty transaction: until EndTxn returned 0 twice since the last successful AddPartitionsToTxn."""
         add = AddPartitionsToTxn(self.transactional_id, writer, indexes)
         end = EndTxn(self.transactional_id, writer)
         added, accepted = False, 0
@@ -242,21 +241,21 @@ class WriterSlot:
                     reason = "markers pending"
                 else:
                     if code == ErrorCode.INVALID_TXN_STATE:
-                        added, accepted = False, 0  # nothing is open: the coordinator forgot what was added
+                        added, accepted = False, 0  # no transaction is open: the coordinator forgot the partitions
                     if code in FENCED:
                         raise self._lose(code, writer, "EndTxn")
                     reason = self._retriable(code, "EndTxn")
             await retry.pause(reason)
 
     async def _ask(self, end: EndTxn, add: AddPartitionsToTxn | None) -> tuple[Mapping[TopicPartition, int], int]:
-        """Both requests in one write, or the second alone: error codes of the partitions, and of the end."""
+        """Sends both requests in one write, or EndTxn alone. Returns the partitions' error codes, and EndTxn's."""
         broker = await self._upstream.coordinator(self.transactional_id, CoordinatorKind.TRANSACTION)
         if add is None:
             return {}, await self._upstream.call(broker, end, timeout=self._limits.call, channel=self._channel)
         return await self._upstream.call_pair(broker, add, end, timeout=self._limits.call, channel=self._channel)
 
     def _not_added(self, errors: Mapping[TopicPartition, int], writer: Stamp) -> str | None:
-        """Why AddPartitionsToTxn did nothing, None where it did; one bad partition spoils all."""
+        """Returns why AddPartitionsToTxn added nothing, None if it succeeded. One refused partition fails them all."""
         codes = set(errors.values()) - {ErrorCode.NONE}
         if fenced := codes & FENCED:
             raise self._lose(min(fenced), writer, "AddPartitionsToTxn")
@@ -266,7 +265,7 @@ class WriterSlot:
         return "AddPartitionsToTxn was not attempted" if codes else None
 
     def _unanswered(self, error: UpstreamError | KafkaError) -> str:
-        """A call that had no answer, or no coordinator: look for the coordinator again."""
+        """Returns why a call had no answer, or found no coordinator. The coordinator will be looked up again."""
         if isinstance(error, KafkaError):
             return self._retriable(error.code, str(error))
         self._upstream.forget_coordinator(self.transactional_id, CoordinatorKind.TRANSACTION)

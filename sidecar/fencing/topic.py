@@ -1,7 +1,7 @@
-"""Fence a whole topic (KIP-98): every slot on every partition there is, and again where the topic grew meanwhile; and a
-producer id that its slot no longer has, because Kafka gave the slot a new one by itself (expiry, lost state).
+"""Fences a whole topic (KIP-98): every slot on every partition, and again if the topic got partitions meanwhile. Also
+fences a producer id that its slot no longer has, because Kafka gave the slot a new one by itself (expiry, lost state).
 
-No coordinator can open an epoch of such an id any more, so its marker is written straight to the leaders
+No coordinator can open an epoch of such an id any more, so its marker is written directly to the leaders
 (WriteTxnMarkers, KIP-98), at the highest possible epoch. This is correct only for an id that no coordinator uses: a
 marker above a coordinator's epoch would block the coordinator.
 """
@@ -33,14 +33,14 @@ _RETIRED_KEPT: Final = 16
 
 @dataclass(frozen=True, slots=True)
 class FencedTopic:
-    """What is fenced: exactly these partitions of exactly this topic. Others are shown to no client."""
+    """The fenced partitions of the topic with this id. Clients are shown no other partitions."""
 
     topic_id: UUID
     partitions: tuple[int, ...]
 
 
 async def open_slots(slots: Sequence[WriterSlot]) -> None:
-    """Take slots, the first of them before the others. Errors as `WriterSlot.open`."""
+    """Opens slots, the first before the others. Errors as `WriterSlot.open`."""
     # Model: OpenSlots.
     first, *rest = slots
     await first.open()
@@ -57,11 +57,11 @@ async def fence_topic(
     former: Mapping[str, ProducerId] | None = None,
     only: Mapping[str, int] | None = None,
 ) -> FencedTopic:
-    """Fence open slots, the first of them before the others, on all partitions of `topic` and on `also`.
+    """Fences open slots, the first before the others, on all partitions of `topic` and on `also`.
 
-    `only` names the one partition that a transactional id may write, where that is not all of them. `former` names the
-    producer id that each one last had as far as anybody remembers: one that changed is fenced too. A slot whose epochs
-    are used up gets a new producer id on the way, so read `stamp` afterwards. Errors as `WriterSlot.fence`, and
+    `only`: by transactional id, the one partition that it may write to, unless it may write to all. `former`: by
+    transactional id, its last known producer id; if that has changed, the former one is fenced too. A slot whose epochs
+    are used up gets a new producer id, so read `stamp` afterwards. Errors as `WriterSlot.fence`, and
     `UnknownTopicError`.
     """
     # Model: OpenAndFence.
@@ -86,7 +86,7 @@ async def fence_topic(
 
 
 def _mine(slot: WriterSlot, partitions: Collection[int], only: Mapping[str, int]) -> list[int]:
-    """Those of some partitions that a slot may write."""
+    """Returns those of `partitions` that a slot may write to."""
     one = only.get(slot.transactional_id)
     return sorted(index for index in partitions if one in (None, index))
 
@@ -94,7 +94,7 @@ def _mine(slot: WriterSlot, partitions: Collection[int], only: Mapping[str, int]
 async def fence_slot(
     upstream: Upstream, slot: WriterSlot, partitions: Partitions, formers: Mapping[str, ProducerId]
 ) -> None:
-    """Fence one open slot on some partitions; `formers` and the rest as in `fence_topic`."""
+    """Fences one open slot on `partitions`. `formers`: as `former` of `fence_topic`."""
     # Model: FenceSlot, TakeOver.
     before, former = slot.stamp.producer_id, formers.get(slot.transactional_id)
     if slot.rotation_due:
@@ -105,7 +105,7 @@ async def fence_slot(
 
 
 async def retire_producer(upstream: Upstream, producer_id: ProducerId, partitions: Partitions) -> None:
-    """Make every partition refuse all epochs that `producer_id` ever had, and see each leader confirm it.
+    """Makes every partition refuse all epochs that `producer_id` ever had; returns when each leader has confirmed it.
 
     Needs CLUSTER_ACTION or ALTER on the cluster. Raises `FencingRefusedError` (31 CLUSTER_AUTHORIZATION_FAILED without
     it), `RetryTimeoutError`.
@@ -145,7 +145,7 @@ async def retire_producer(upstream: Upstream, producer_id: ProducerId, partition
 def _markers(
     writer: Stamp, topics: dict[str, tuple[int, ...]], known: dict[TopicPartition, PartitionProducers]
 ) -> list[Marker]:
-    """A partition that saw a coordinator epoch refuses markers of an older one, so each gets its own."""
+    """Returns markers with the coordinator epoch that each partition knows: it refuses markers of an older one."""
     by_epoch: dict[int, dict[str, tuple[int, ...]]] = {}
     for topic, asked in topics.items():
         for index in asked:
@@ -166,6 +166,6 @@ def _judge(errors: dict[TopicPartition, int], producer_id: ProducerId) -> None:
 
 
 async def retire_formers(upstream: Upstream, opened: Opened | None, partitions: Partitions) -> None:
-    """Renew the fence of the newest producer ids that the slot had before. Raises as `retire_producer`."""
+    """Renews the fence of the last 16 producer ids that the slot had before. Raises as `retire_producer`."""
     for former in opened.retired_producer_ids[-_RETIRED_KEPT:] if opened is not None else ():
         await retire_producer(upstream, ProducerId(former), partitions)

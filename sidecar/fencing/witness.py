@@ -18,11 +18,11 @@ _PARTITIONS_PER_CALL: Final = 1_000
 
 
 class FencingRefusedError(KafkaError):
-    """Kafka refuses a fence for a reason that trying again does not change: an authorization, a setting."""
+    """Kafka refuses a fence for a reason that a retry does not change: an authorization or a setting."""
 
 
 class Witness:
-    """Asks leaders which producers they remember. Retries nothing; `refresh` is for a second try, with new leaders."""
+    """Reads from leaders which producers they know. Never retries; for a second try `refresh` looks up the leaders."""
 
     def __init__(self, upstream: Upstream, channel: Channel, timeout: float) -> None:
         self._upstream = upstream
@@ -36,12 +36,12 @@ class Witness:
         refresh: bool = False,
         leaders: Mapping[str, Mapping[int, int]] | None = None,
     ) -> dict[TopicPartition, PartitionProducers]:
-        """Everything that each partition's leader remembers, committed or not; `leaders`: the brokers to ask.
+        """Returns all producers that each partition's leader knows, committed or not. `leaders`: the brokers to query.
 
-        A broker that does not lead any more answers from what it has replicated (KIP-664).
+        A broker that is no longer the leader answers from what it has replicated (KIP-664).
 
         Raises `FencingRefusedError` (29 TOPIC_AUTHORIZATION_FAILED, 31 CLUSTER_AUTHORIZATION_FAILED), `KafkaError` for
-        codes that pass by themselves (the leader moved), `UpstreamError`.
+        transient codes (the leader moved), `UpstreamError`.
         """
         answers = await asyncio.gather(
             *[self._ask(leader, asked) for leader, asked in await self._by_leader(indexes, refresh, leaders)]
@@ -59,7 +59,7 @@ class Witness:
     async def without_fence(
         self, writer: Stamp, indexes: Mapping[str, tuple[int, ...]], *, refresh: bool = False
     ) -> dict[str, tuple[int, ...]]:
-        """The partitions that do not remember this epoch. Raises `FencedError` where one remembers a higher one."""
+        """Returns the partitions that do not know `writer`'s epoch. Raises `FencedError` if one knows a higher one."""
         answers = await self.producers(indexes, refresh=refresh)
         missing: dict[str, tuple[int, ...]] = {}
         for topic, asked in indexes.items():
@@ -80,7 +80,7 @@ class Witness:
         refresh: bool = False,
         leaders: Mapping[str, Mapping[int, int]] | None = None,
     ) -> dict[int, dict[str, tuple[int, ...]]]:
-        """Partitions by the broker that leads them. Raises `DisconnectedError` while one has no leader."""
+        """Groups partitions by their leader. Raises `DisconnectedError` if one has no leader."""
         grouped: dict[int, dict[str, tuple[int, ...]]] = {}
         for topic, asked in indexes.items():
             known = leaders[topic] if leaders else (await self._upstream.layout(topic, refresh=refresh)).leaders
@@ -98,7 +98,7 @@ class Witness:
         refresh: bool,
         leaders: Mapping[str, Mapping[int, int]] | None,
     ) -> list[tuple[int, dict[str, tuple[int, ...]]]]:
-        """As `by_leader`, cut into calls of a bounded size: an answer lists every producer of every partition."""
+        """As `by_leader`, split into calls of a bounded size, as an answer lists every producer of every partition."""
         calls: list[tuple[int, dict[str, tuple[int, ...]]]] = []
         for leader, topics in (await self.by_leader(indexes, refresh=refresh, leaders=leaders)).items():
             for topic, asked in topics.items():

@@ -48,7 +48,7 @@ _NOT_ASKED: Final[dict[int, Outcome]] = {}
 
 
 class Asker(Protocol):
-    """Who is to be answered: with the leader's answer as it is, or else with each batch's outcome, once."""
+    """The sender of a request: it gets either the leader's unchanged answer, or each batch's outcome, once."""
 
     correlation_id: int
     version: int
@@ -99,7 +99,7 @@ class LeaderLink:
             TURN.at_end(self._flush)
 
     def take_whole(self) -> bool:
-        """Whether a whole request may go now: nothing gathers here, and the connection is there or may be tried."""
+        """Whether a whole request may be sent now: no batch waits here, and a connection is open or may be opened."""
         if self._waiting or self._linger > 0 or len(self._under_way) >= _UNDER_WAY:
             return False
         try:
@@ -109,7 +109,7 @@ class LeaderLink:
         return True
 
     def send_whole(self, request: WholeRequest, sent: list[tuple[Lane, Append]]) -> None:
-        """Send a client's own request, its batches stamped. Right behind a `take_whole` that said yes."""
+        """Sends a client's own request, whose batches are stamped. Call it right after `take_whole` returned True."""
         rest = request.frame.view(request.body, request.frame.end)
         correlation = self._next_correlation()
         head = produce.whole_head(correlation, request.asker.version, len(rest))
@@ -121,8 +121,8 @@ class LeaderLink:
         return self._correlation
 
     def _schedule(self) -> None:
-        """An idle connection sends when the read turn ends; on a busy one the whole turn of the loop gathers. A linger
-        ends early where a whole request has gathered.
+        """Schedules the next request: at the end of the read turn if the connection is idle, in the loop's next turn if
+        requests are in flight. A linger ends early once `request_bytes` have gathered.
         """
         self._scheduled = True
         if self._linger > 0 and self._gathered < self._request_bytes:
@@ -167,7 +167,7 @@ class LeaderLink:
         connection.send_parts(message, reply)
 
     def _check(self) -> None:
-        """Drop the connection to a broker that does not answer within the request's own limit, or leads no more."""
+        """Closes the connection to a broker that exceeds a request's timeout, or is silent and no longer the leader."""
         self._watch = None
         if not self._under_way:
             return
@@ -184,13 +184,13 @@ class LeaderLink:
             self._watch = self._loop.call_later(_WATCH_S, self._check)
 
     def _leads_no_more(self, reply: UnderWay) -> bool:
-        """Whether another broker leads what was sent, as far as is known; it will be known soon."""
+        """Whether the known leader of a partition in this request is another broker. Requests fresh metadata, too."""
         self._upstream.refresh_soon({lane.topic for lane, _ in reply.sent})
         leaders = {self._upstream.view.leader(lane.topic, lane.partition) for lane, _ in reply.sent}
         return bool(leaders - {self._broker_id, NO_LEADER})
 
     def answered(self, reply: UnderWay) -> None:
-        """A request is over: the next may go."""
+        """A request was answered or lost: the next one may be sent."""
         self._under_way.pop(reply, None)
         if self._waiting and not self._scheduled:
             self._schedule()
@@ -248,7 +248,7 @@ class WholeReply(UnderWay):
         return False
 
     def _appended(self, frame: Frame) -> dict[int, Outcome] | None:
-        """Where the batches are in the log, as far as anybody wants to hear it; None where not all of them are."""
+        """Returns the batches' outcomes, if a witness needs them; None if not all batches were appended."""
         place = frame.buffer, frame.start, frame.end, self._asker.version, len(self.sent)
         if self.sent[0][1].witness is None:  # with sequence ids all of a topic's batches have one
             return _NOT_ASKED if produce.all_appended(*place) else None
@@ -263,7 +263,7 @@ class WholeReply(UnderWay):
 
 @dataclass(eq=False)
 class Forwarder:
-    """Carries governed batches to Kafka. `buffer_bytes` bounds what waits or is in flight, over all topics."""
+    """Sends governed batches to Kafka. `buffer_bytes` limits the batches waiting or in flight, over all topics."""
 
     _upstream: KafkaUpstream
     _: KW_ONLY
@@ -286,11 +286,11 @@ class Forwarder:
         owner: LaneOwner,
         topic_id: UUID | None = None,
     ) -> Lane:
-        """A lane for one partition under one slot epoch; ends where the topic was created anew under another id."""
+        """Returns a lane for one partition under one slot epoch. It ends if the topic is created again (another id)."""
         return Lane(topic, partition, stamp, plain, self, owner, self._random, topic_id)
 
     def admit(self, size: int) -> bool:
-        """Takes `size` bytes into the buffer; False if it is full: NOT_ENOUGH_REPLICAS, the client tries again."""
+        """Reserves `size` bytes of the buffer. False if it is full: the client gets NOT_ENOUGH_REPLICAS and retries."""
         if self.held_bytes + size > self.buffer_bytes:
             return False
         self.held_bytes += size

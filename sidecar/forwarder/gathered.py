@@ -26,7 +26,7 @@ Batches: TypeAlias = "dict[tuple[bytes, int], tuple[Lane, Append]]"
 
 
 def take(waiting: deque[tuple[Lane, Append]], request_bytes: int) -> tuple[Batches, deque[tuple[Lane, Append]]]:
-    """The batches of the next request, the first of each partition, in the order in which they came; and the rest."""
+    """Returns the batches of the next request (the first of each partition, in order of arrival), and the rest."""
     taken: Batches = {}
     later: deque[tuple[Lane, Append]] = deque()
     passed_over: set[tuple[bytes, int]] = set()
@@ -53,8 +53,8 @@ def ids_of(batches: Batches) -> Ids | None:
 
 
 def encode(correlation: int, batches: Batches, ids: Ids | None) -> tuple[list[Octets], int]:
-    """A request with these batches, and how long its leader may take, in milliseconds. By `ids` it is for these topics
-    alone, and not for others of their names.
+    """Returns a request with these batches, and its timeout in milliseconds. With `ids` it names the topics by id, so
+    that it cannot reach another topic of the same name.
     """
     if len(batches) == 1:
         ((lane, append),) = batches.values()
@@ -82,7 +82,7 @@ class Link(Protocol):
 
 @dataclass(slots=True, eq=False)
 class UnderWay:
-    """A request that waits for its answer. Its link hears before the lanes of the batches `sent` hear their outcomes.
+    """A request that waits for its answer. Its link is called first, then the lanes of the batches in `sent`.
     `sent_at` is the loop's time in seconds. Implements, with `answer_received`, `sidecar.network.upstream.Reply`.
     """
 
@@ -92,7 +92,7 @@ class UnderWay:
     sent_at: float
 
     def settle(self, outcomes: Mapping[tuple[bytes, int], Outcome], rest: Outcome) -> None:
-        """The outcomes by topic and partition, and that of the rest."""
+        """Reports each batch's outcome to its lane: by topic and partition, `rest` for all others."""
         self.link.answered(self)
         sent, self.sent = self.sent, ()
         for lane, append in sent:
@@ -107,7 +107,7 @@ class UnderWay:
 
 @dataclass(slots=True, eq=False)
 class GatheredReply(UnderWay):
-    """Waits for the answer to such a request."""
+    """Waits for the answer to a request with the batches of many lanes."""
 
     ids: Ids | None
 

@@ -60,12 +60,12 @@ class LaneOwner(Protocol):
     """The user of the lane; called when its slot epoch is of no more use."""
 
     def fenced(self, lane: Lane) -> None:
-        """Kafka refuses the stamp: somebody opened a newer epoch."""
+        """Kafka refuses the stamp: a newer epoch of the slot was opened."""
 
     def numbering_lost(self, lane: Lane) -> None:
-        """A plain session's batch was given up with its outcome unknown, or with nothing allowed after it: only a new
-        slot epoch can count on. So it is where Kafka refused an idempotent session's batch of which an earlier try may
-        be in the log.
+        """The numbering can continue only under a new slot epoch. Either a plain session's batch was given up with an
+        unknown outcome, or with no batch allowed after it; or Kafka refused an idempotent session's batch, and an
+        earlier try of it may be in the log.
         """
 
 
@@ -83,17 +83,17 @@ class Lane:
     topic_id: UUID | None = None
     table_head: bytes = field(init=False)
     route: tuple[int, Any] | None = None
-    """The shipper's own: the version of the view by which it is right, and the connection to the leader."""
+    """Used by the shipper only: the connection to the leader, and the version of the view that it is valid for."""
     muted: bool = False
-    """Nothing new goes out."""
+    """No new batch is sent."""
     retried: list[Append] = field(default_factory=list[Append])
-    """What waits to be sent again, in no order. Nothing does where the lane is not muted."""
+    """Batches to be sent again, in no order. Empty unless the lane is muted."""
     failures: int = 0
-    """In a row."""
+    """Consecutive failures."""
     _queue: deque[Append] = field(default_factory=deque[Append])
     _in_flight: deque[Append] = field(default_factory=deque[Append])
     _alone: Append | None = None
-    """The one of `retried` that is under way."""
+    """The retried batch that is in flight."""
     _gap: Append | None = None
     """The first plain batch that was given up and is not in the log."""
     _hole: int = _NO_HOLE
@@ -111,12 +111,12 @@ class Lane:
 
     @property
     def used(self) -> bool:
-        """Something was sent, whatever became of it."""
+        """Whether a batch was sent, with any outcome."""
         return self._order > 0
 
     @property
     def flows(self) -> bool:
-        """Whether a batch that came now would go out at once."""
+        """Whether a new batch would be sent at once."""
         return self._closed is None and not self.muted and not self._queue and len(self._in_flight) < MAX_IN_FLIGHT
 
     def append(self, append: Append) -> None:
@@ -129,8 +129,8 @@ class Lane:
             self._ship(append)
 
     def foreign_topic(self) -> None:
-        """Another topic has taken the name: nothing of this lane's epoch belongs there. Its owner hears of it in the
-        next turn, as that closes what a batch came through: a gate hands one over while it stands in front.
+        """Another topic now has the name, so the lane's batches must not reach it. The owner is called in the next turn
+        of the loop: it closes the gate that may be handing over a batch right now.
         """
         if self._closed is None:
             asyncio.get_running_loop().call_soon(self._end_foreign)
@@ -140,8 +140,8 @@ class Lane:
             self._owner.fenced(self)
 
     def close(self, outcome: Outcome) -> None:
-        """End the lane: what waits is answered with `outcome`, what is in flight with its own, or `outcome` if it
-        failed.
+        """Ends the lane. Waiting batches get `outcome`; batches in flight get their own outcome if they are appended,
+        else `outcome`.
         """
         if self._closed is not None:
             return
@@ -160,8 +160,8 @@ class Lane:
         self._shipper.ship(self, append)
 
     def begin(self, append: Append) -> None:
-        """Stamp a batch that goes out now. A caller that does this while the lane `flows` sends it and reports its
-        outcome by `acknowledged` or `settled`.
+        """Stamps a batch that is sent now. A caller may do this while the lane `flows`; it then sends the batch, and
+        reports its outcome by `acknowledged` or `settled`.
         """
         if append.sequence is None:
             assert self.plain is not None
@@ -177,7 +177,7 @@ class Lane:
     # Answers ------------------------------------------------------------------------------------------------------
 
     def overtakes(self, append: Append) -> bool:
-        """Whether an earlier batch has failed that no leader is known to have appended."""
+        """Whether an earlier batch has failed and is not known to be appended by any leader."""
         if not self.muted or append is self._alone:
             return False
         return append.order > self._hole or any(
@@ -185,8 +185,8 @@ class Lane:
         )
 
     def acknowledged(self, append: Append, outcome: Outcome | None = None) -> None:
-        """A batch that overtakes none is in the log, and its client is answered elsewhere: as `settled`, without
-        `done`. A witness hears the outcome.
+        """A batch that overtakes none is in the log. As `settled`, but `done` is not called: the caller answers the
+        client. A witness gets the outcome.
         """
         self._in_flight.remove(append)
         if self.failures:
@@ -249,7 +249,7 @@ class Lane:
         return self.muted or any(earlier.order < append.order for earlier in self._in_flight)
 
     def _failed(self, append: Append, outcome: Outcome) -> None:
-        """A batch has to go again: from now on nothing new goes out."""
+        """A batch has to be sent again: the lane sends no new batch until then."""
         self.failures += append is self._alone or not self.muted
         if outcome.error not in _OURS:
             append.error = outcome
@@ -257,9 +257,9 @@ class Lane:
         self.muted = True
 
     def _refused(self, append: Append, outcome: Outcome) -> None:
-        """Kafka refused the batch. That says nothing of an earlier try in doubt, unless it is
-        OUT_OF_ORDER_SEQUENCE_NUMBER: Kafka looks at the sequence last, and knows a batch that is in the log. Otherwise
-        only the log shows it, after a fence; the client asks again.
+        """Kafka refused the batch. An earlier try may still be in the log, unless the error is
+        OUT_OF_ORDER_SEQUENCE_NUMBER: Kafka checks the sequence last, and recognises a batch that is in the log.
+        Otherwise only the log shows it, after a fence; the client retries.
         """
         if not append.in_doubt or outcome.error == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:
             self._drop(append, outcome)
@@ -270,8 +270,8 @@ class Lane:
             self._owner.numbering_lost(self)
 
     def _drop(self, append: Append, outcome: Outcome) -> None:
-        """Give a batch up. It leaves a gap, which Kafka refuses with OUT_OF_ORDER_SEQUENCE_NUMBER: an idempotent client
-        gets that answer, a plain one must not.
+        """Gives a batch up. Kafka refuses the batches after the gap with OUT_OF_ORDER_SEQUENCE_NUMBER. An idempotent
+        client gets that error, a plain one must not.
         """
         if self.plain is None:
             self._finish(append, outcome)
@@ -288,7 +288,7 @@ class Lane:
             self._gap = append
 
     def _finish(self, append: Append, outcome: Outcome) -> None:
-        """Answer a batch; what keeps count of it hears first."""
+        """Calls a batch's `done`, after its space and its witness."""
         self._shipper.released(append.size)
         if outcome.error and append.order and not append.is_appended and (self.muted or self._closed is not None):
             self.muted = True  # what comes after a batch that was given up proves nothing of it
@@ -308,7 +308,7 @@ class Lane:
     # Going on -----------------------------------------------------------------------------------------------------
 
     def _go_on(self) -> None:
-        """Send what waits, as far as there is room; while muted, once everything is back, what has to go again."""
+        """Sends waiting batches, as far as the limit allows. While muted: recovers once no batch is in flight."""
         if self._closed is not None:
             return
         if not self.muted:
@@ -318,7 +318,7 @@ class Lane:
             self._recover()
 
     def _recover(self) -> None:
-        """Everything is back: send again what must go again, alone and in order, or let the lane flow on."""
+        """No batch is in flight: sends the next batch to be retried, alone and in order, or ends the mute."""
         now = asyncio.get_running_loop().time()
         self.retried.sort(key=attrgetter("order"))
         self._close_gap()
@@ -346,10 +346,10 @@ class Lane:
         self._timer = asyncio.get_running_loop().call_later(delay, self._resend)
 
     def _close_gap(self) -> None:
-        """Count anew after a plain batch that was given up: it is not in the log, so nothing numbered after it is.
+        """Numbers the batches after a given-up plain batch again: it is not in the log, so no later number is either.
 
-        Unless one of those is still on its way somewhere: with the gap closed it would get in after all, under a number
-        that is another batch's by then.
+        Not if the outcome of a later batch is in doubt: with the gap closed Kafka would append it after all, under a
+        number that another batch has by then. Then the owner needs a new slot epoch.
         """
         gap, self._gap = self._gap, None
         if gap is None or self.plain is None or gap.sequence is None:

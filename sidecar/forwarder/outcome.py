@@ -9,8 +9,7 @@ from sidecar.protocol.primitives import new_tuple
 from sidecar.protocol.produce import ProduceResult
 
 LONGEST_WAIT_MS: Final = 30_000
-"""How long a leader may wait for its followers: others share its connection. The lane tries again until the deadline.
-"""
+"""The longest time a leader may wait for its followers, as lanes share a connection. Lanes retry until the deadline."""
 
 
 class Outcome(NamedTuple):
@@ -24,7 +23,7 @@ class Outcome(NamedTuple):
 
     @classmethod
     def of(cls, result: ProduceResult) -> Outcome:
-        """What a leader answered for a partition."""
+        """Converts a leader's answer for a partition."""
         _, _, error, offset, append_time, log_start, message, record_errors = result
         if message is None and record_errors:
             message = next((text for _, text in record_errors if text), None)
@@ -32,8 +31,8 @@ class Outcome(NamedTuple):
 
     @classmethod
     def lost(cls, *, sent: bool) -> Outcome:
-        """No answer came. Where nothing was sent, this leaves no doubt, unlike 6, which a leader also says after an
-        append.
+        """The outcome without an answer. If nothing was sent, it is certain that the batch is not in the log. So it is
+        not 6 NOT_LEADER_OR_FOLLOWER, which a leader may also return after an append.
         """
         return cls(ErrorCode.NETWORK_EXCEPTION if sent else ErrorCode.LEADER_NOT_AVAILABLE)
 
@@ -42,8 +41,8 @@ TIMED_OUT: Final = Outcome(ErrorCode.REQUEST_TIMED_OUT)
 
 
 class Witness(Protocol):
-    """Hears what becomes of a batch before its client does. `in_order`: where a plain session's batch is given up,
-    nothing that came after it may get into the log.
+    """Gets a batch's outcome before its client does. `in_order`: if a plain session's batch is given up, no later batch
+    may get into the log.
     """
 
     in_order: bool
@@ -52,4 +51,4 @@ class Witness(Protocol):
         """It is in the log."""
 
     def failed(self, *, in_doubt: bool) -> None:
-        """It was given up; `in_doubt`: it may be in the log all the same, or still get there."""
+        """It was given up. `in_doubt`: it may be in the log nevertheless, or still be appended."""

@@ -31,13 +31,13 @@ from sidecar.protocol.ids import NO_SEQUENCE, ClientSequence, StampedSequence
 
 MODULUS: Final = 2**31
 _TYPED_MODULUS: Final[Any] = MODULUS
-"""A number modulo this is the kind of sequence that its place declares: a `NewType` is a Python call per batch."""
+"""`MODULUS` as `Any`: a result modulo it needs no conversion to a `NewType`, which would be a call per batch."""
 _HALF: Final = 2**30
 EPOCH_RECORDS: Final = 2**28
 """Records of a session in one partition after which its slot epoch is replaced: 7 hours at 10,000 records per second.
 
-An eighth of a round. What is in flight or in the forwarder's buffer comes on top, and `REPEAT_WINDOW` begins seven
-eighths of a round less that window ahead of the base: nothing that is new gets there.
+An eighth of the modulus. Batches in flight and in the forwarder's buffer are added to it. `REPEAT_WINDOW` ends at the
+base, so it begins 2^31 - 2^27 ahead of it: no new batch can reach it.
 """
 
 REPEAT_WINDOW: Final = 2**27
@@ -53,12 +53,12 @@ _EPOCHS: Final = 2**15
 _AHEAD: Final = 2**14
 _SPANS_KEPT: Final = 16
 _APPENDED: Final = frozenset({ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND})
-"""What a leader answers that has appended the batch, while its replicas have not."""
+"""The errors of a leader that has appended the batch, while its replicas have not."""
 
 
 def place_behind(sequence: int) -> ClientSequence:
-    """The sequence after something, as positions spell it: 1 to 2^31. There 0 says that nothing is in front; what
-    wrapped to 0 is 2^31.
+    """Converts the sequence after a batch to the form used in positions, 1 to 2^31. In positions 0 means that no batch
+    came before; a sequence that wrapped to 0 is written as 2^31.
     """
     return ClientSequence((sequence - 1) % MODULUS + 1)
 
@@ -110,7 +110,7 @@ class SequenceSpace:
         self.unheard = refused is not None and refused.client_epoch == self.client_epoch and refused.ends_at(self.base)
 
     def judge(self, epoch: int, sequence: ClientSequence, records: int) -> Verdict:
-        """What to do with a batch of `records` that begins at `sequence` of client epoch `epoch`."""
+        """Decides on a batch of `records` records that begins at `sequence` of client epoch `epoch`."""
         if epoch != self.client_epoch:
             if self.written and not 0 < (epoch - self.client_epoch) % _EPOCHS < _AHEAD:
                 return Verdict.STALE
@@ -131,15 +131,15 @@ class SequenceSpace:
         return Verdict.FORWARD if (sequence - self.next) % MODULUS < REPEAT_WINDOW else Verdict.STRAY
 
     def is_heard_on(self, connection: int) -> bool:
-        """Whether a batch that is UNHEARD shows by coming on this connection that its client knows of the refusal. Then
-        it goes on, and none is UNHEARD any more.
+        """Whether the client knows of the refusal, because it sent an UNHEARD batch again on the same connection. If
+        so, the batch is forwarded, and no batch is UNHEARD any more.
         """
         if self._asked_on == connection:
             self.unheard = False
         return not self.unheard
 
     def answered(self, verdict: Verdict, connection: int) -> None:
-        """A batch of this connection is answered by its verdict."""
+        """A batch of this connection was answered according to `verdict`."""
         if verdict is Verdict.UNHEARD:
             self._asked_on = connection
         elif verdict is Verdict.REFUSED:
@@ -150,7 +150,7 @@ class SequenceSpace:
         return (sequence - self.base) % _TYPED_MODULUS
 
     def sent(self) -> None:
-        """Something of the session may be on this partition from now on."""
+        """From now on a batch of the session may be in this partition."""
         self.written = True
 
     def appended(self, sequence: ClientSequence, records: int) -> None:
@@ -161,7 +161,7 @@ class SequenceSpace:
             self.next = reached
 
     def doubted(self, sequence: ClientSequence, records: int) -> None:
-        """A batch was given up that may be in the log, or still get there: one near `next`, as Kafka refuses others."""
+        """A given-up batch may be in the log, or still be appended: only one near `next`, as Kafka refuses others."""
         # Model: GiveUp.
         ahead = (sequence + records - self.next) % MODULUS
         if ahead < _HALF and (self.reach is None or self.certain or ahead > (self.reach - self.next) % MODULUS):
@@ -174,7 +174,7 @@ class SequenceSpace:
 
     @property
     def stands_at(self) -> ClientSequence:
-        """`next` as positions spell it: see `place_behind`."""
+        """`next` in the form used in positions: see `place_behind`."""
         return self.next or ClientSequence(MODULUS if self.has_past or self.base else 0)
 
 
@@ -185,7 +185,7 @@ class PlainSequences:
     next: StampedSequence = _FIRST
 
     def take(self, records: int) -> StampedSequence:
-        """The sequence of a batch, and count on."""
+        """Returns a batch's sequence, and advances by its records."""
         found = self.next
         self.next = (found + records) % _TYPED_MODULUS
         return found
@@ -195,9 +195,9 @@ class PlainSequences:
 class RefusedSequences:
     """Sequences that this node answered with a final error: the client counts them as used (aiokafka never goes back).
 
-    `spans` are (first, after the last), neither touching nor overlapping, in order, the highest 16. They say nothing
-    of where the session's sequences begin: a caller that knows that asks what lies `behind` it. Below 16 of them there
-    may have been others: a batch from there is neither known to be in the log nor to have been refused.
+    `spans` are the highest 16 ranges (first, after the last) in order; they neither touch nor overlap. They do not show
+    where the session's sequences begin: for a known beginning `behind` returns the next sequence. With 16 ranges, lower
+    ones may have been dropped: of a batch below them it is not known whether it was refused or is in the log.
     """
 
     client_epoch: int
@@ -238,16 +238,16 @@ class RefusedSequences:
         )
 
     def ends_at(self, sequence: ClientSequence) -> bool:
-        """Whether the sequence is the first one behind refused ones."""
+        """Whether the sequence is the first one after refused sequences."""
         return any(behind == sequence for _, behind in self.spans)
 
     def may_have_forgotten(self, sequence: ClientSequence) -> bool:
-        """Whether a span that a batch from here belonged to may be forgotten: it lies below all that are known."""
+        """Whether this batch's span may have been dropped: the sequence is below all known spans."""
         return len(self.spans) >= _SPANS_KEPT and 0 < (self.spans[0][0] - sequence) % MODULUS < _HALF
 
     def behind(self, expected: ClientSequence) -> ClientSequence:
-        """What the client sends next, as positions spell it, where `expected` would be next if none of these had been
-        refused.
+        """Returns the client's next sequence, in the form used in positions. `expected` would be next without the
+        refusals.
         """
         for first, behind in self.spans:
             if (expected - first) % MODULUS < (behind - first) % MODULUS:
@@ -256,9 +256,9 @@ class RefusedSequences:
 
 
 class Append:
-    """One batch on its way. `sequence` is the stamped one, None while a plain session's batch has no number; of an
-    idempotent session's batch it knows the space and the client's own sequences there. `witness`: somebody who keeps
-    count of what is in the log.
+    """A batch to be appended. `sequence` is the stamped sequence, None while a plain session's batch has no number. For
+    an idempotent session, `space` and `client_sequence` are its sequence space and the client's sequence. `witness`
+    tracks the log's contents.
     """
 
     __slots__ = (
@@ -290,11 +290,11 @@ class Append:
         self.stamped = False
         self.in_doubt = False
         self.is_appended = False
-        """A leader said that it had it, though perhaps not all its replicas."""
+        """A leader reported that it has appended the batch, though perhaps not all replicas have."""
         self.error = TIMED_OUT
 
     def belongs(self, space: SequenceSpace, client_sequence: ClientSequence) -> None:
-        """It is an idempotent session's: stamped by its space, which hears when it is in the log."""
+        """Marks it as an idempotent session's batch: `space` gives its sequence, and is called once it is appended."""
         self.space = space
         self.client_sequence = client_sequence
         self.sequence = space.stamped(client_sequence)
@@ -306,6 +306,6 @@ class Append:
         return self.witness is not None and self.witness.in_order
 
     def note(self, error: int) -> None:
-        """What an error says of whether it is in the log."""
+        """Records what an error shows about whether the batch is in the log."""
         self.in_doubt = self.in_doubt or error in APPEND_IN_DOUBT
         self.is_appended = self.is_appended or error in _APPENDED
