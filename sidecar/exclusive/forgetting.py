@@ -48,8 +48,8 @@ _FAILURES: Final = (*FAILURES, MetadataUnavailable, FencingRefusedError)
 
 
 class Left(NamedTuple):
-    """What the changelog still contains of a deleted topic. `known`: the offset of each of its records, so that it
-    differs after any takeover.
+    """What the changelog still contains of a deleted topic. `known`: the offsets of its records, apart from those
+    of partitions; any takeover changes them.
     """
 
     known: dict[Key, int]
