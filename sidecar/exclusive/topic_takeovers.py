@@ -256,7 +256,7 @@ class TopicTakeovers(ABC):
         self._env.events.taken_over(self, request, before, self._env.now() - started, by)
 
     def _shared(self, taken: TakenSlot) -> None:
-        """The takeover is done: sessions write beside each other, and the last owner lost the self."""
+        """The takeover is done: sessions write beside each other, and the last owner lost the topic."""
         owner = self.owner
         last = owner.record
         if last is not None and last.session:
