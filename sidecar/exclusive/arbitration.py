@@ -201,7 +201,7 @@ class Arbitration:
             answer = await self._ask(request)
         except MetadataUnavailable:
             if keeps and ownership is not None and opened is not None and opened.value.node == services.node_id:
-                return None, ownership.value.generation  # the node that served last goes on without Redis
+                return None, ownership.value.generation  # the node that served last continues without Redis
             raise
         if answer.status is ClaimStatus.GRANTED and answer.generation is not None:
             return token, answer.generation

@@ -5,7 +5,7 @@ A client has one principal and uses one client.id for the life of a producer, on
 bound to both, the `Caller` (the client.id is bare, without settings), by the first of these that is known:
 
 1. the records of the topic (`Serving`, `Slot` and the sessions that left): every node reads them, a restart keeps them;
-2. InitProducerId, where it passed through this node: Kafka gave the id to that client, and to no other;
+2. InitProducerId, if it passed through this node: Kafka gave the id to that client, and to no other;
 3. the first batch under it on this node, for each topic.
 
 The second and third are bounded. A forgotten session is bound again by the next client that uses it. A claim by

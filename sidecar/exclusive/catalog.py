@@ -321,7 +321,7 @@ class PolicyCatalog:
             await self._services.store.refill_policies(self._known())
 
     async def _stamp_records(self, topic: str, *, by_brokers: bool) -> None:
-        """Let brokers set record timestamps, or let writers do so. The keep-alive, which has to know, is notified."""
+        """Let brokers set record timestamps, or let writers do so. Then calls `settings_changed`."""
         kind = "LogAppendTime" if by_brokers else "CreateTime"
         wanted = AlterTopicConfig(topic, "message.timestamp.type", kind)
         done = await self._services.upstream.call(None, wanted, timeout=_STAMP_S)

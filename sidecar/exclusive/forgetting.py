@@ -1,16 +1,17 @@
 """Deletes what is stored of topics that Kafka no longer has, except the generation, which never falls.
 
-A topic counts as deleted when no live broker knows it, twice, half a minute apart; a silent broker may be the one that
-has it. Then the node that may serve it
+A topic counts as deleted when every live broker has answered twice, half a minute apart, that it does not know it; a
+silent broker may be the one that has it. Then the node that may serve it
 
-1. releases it, so that this node does not write under its slots any more; 2. opens all its slots and fences them on the
-internal partitions, and reads up to its own marker: it sees everything that another node stored before, and no record
-of an older epoch follows; 3. checks again that the topic is absent and no node has stored anything; 4. deletes
-snapshots, then what Redis has, then all records but one, in a batch of the master slot's new epoch.
+1. releases it, so that this node does not write under its slots any more;
+2. opens all its slots and fences them on the internal partitions, and reads up to its own marker: it sees everything
+   that another node stored before, and no record of an older epoch follows;
+3. checks again that the topic is absent and no node has stored anything;
+4. deletes snapshots, then what Redis has, then all records but one, in a batch of the master slot's new epoch.
 
 A node that takes the topic over meanwhile, because it was created again, has a newer epoch of that slot. Either it
-reads the batch of step 4 in front of its own marker, or Kafka refuses that batch: a newer record is never deleted. One
-`Ownership` without an owner remains. After a crash between the steps records remain, so all of it is done again.
+reads the batch of step 4 before its own marker, or Kafka refuses that batch: a newer record is never deleted. One
+`Ownership` without an owner remains. After a crash between the steps records remain, so all steps are done again.
 
 No batch waits for this, and only some topics are handled at a time.
 """
@@ -153,7 +154,7 @@ class Forgetting:
             try:
                 if await self._forget(name, snapshots[name]):
                     forgotten.append(name)
-            except _FAILURES as error:  # it comes again, after the others
+            except _FAILURES as error:  # it is tried again, after the others
                 self._hooks.operation_failed(name, error)
         return forgotten
 

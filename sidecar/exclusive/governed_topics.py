@@ -149,8 +149,8 @@ class GovernedTopics(Topics):
 
     def gone(self, names: set[str]) -> None:
         """Handle topics of `kept_topics` that Kafka does not know: free their metric series until they exist again.
-        Their stored state is deleted when no broker knows them; a topic that is created anew continues with its
-        generation.
+        Their stored state is deleted when every broker has confirmed it. A topic that is created anew continues with
+        its generation.
         """
         self.tasks.start(self.forgetting.look(names))
         for name in names:

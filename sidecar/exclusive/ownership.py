@@ -2,7 +2,7 @@
 
 A topic is in one of four states, and a function of an event's name says which one follows:
 
-- None: nobody owns it. Sessions may write beside each other where its policy lets them (`shared` knows them).
+- None: nobody owns it. Sessions may write beside each other if its policy allows it (they are in `shared`).
 - `Owned`: a session owns it, and this node serves it.
 - `Leaving`: the owner's last connection closed. It loses the topic at `until`, unless it connects or writes before.
 - `Awaited`: the owner was served by another node, or by this one before a restart or a lost epoch. Until `until` it may
@@ -87,7 +87,7 @@ def seconds_left(state: State, now: float) -> float | None:
 
 
 def is_held(state: State, now: float) -> bool:
-    """Whether somebody owns the topic, or may still come back to it."""
+    """Whether a session owns the topic, or may still come back to it."""
     return state is not None and not (isinstance(state, Absent) and state.until <= now)
 
 

@@ -47,7 +47,7 @@ SESSIONS_LIMIT: Final = 1_000
 """Sessions at the same time: every takeover fences all their slots."""
 
 _PLACES_LIMIT: Final = 100_000
-"""Sessions times partitions: every takeover notes where each session stands in each partition."""
+"""Sessions times partitions: every takeover stores each session's position in each partition."""
 
 
 class SharedSession:

@@ -325,7 +325,7 @@ class SlotRecords:
 
     def under(self) -> int:
         """The offset of this node's master record; 0 if the master slot itself is taken over. Raises `KafkaError`
-        with NOT_LEADER_OR_FOLLOWER if another node's master record stands there by now.
+        with NOT_LEADER_OR_FOLLOWER if another node's master record is there now.
         """
         if self._master is None:
             return 0
