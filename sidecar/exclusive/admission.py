@@ -1,8 +1,8 @@
-"""Which batches a governed topic accepts (message format v2, KIP-98), and which partitions exist: both are checked
-before anything else of a batch is looked at. `protocol.batch.read_numbers` is the short form of the first check.
+"""Checks which batches a governed topic accepts (message format v2, KIP-98), and which partitions exist. Both checks
+come before all others. `protocol.batch.read_numbers` is the short form of the first check.
 
-A client may name any number. A partition that does not exist is answered 3 UNKNOWN_TOPIC_OR_PARTITION at once: it
-starts no operation and leaves no state, and a flood of such names costs Kafka a few requests a second in total
+A client may name any partition number. A partition that does not exist is answered 3 UNKNOWN_TOPIC_OR_PARTITION at
+once: it starts no operation and leaves no state, and a flood of such names costs Kafka a few requests a second in total
 (`tests/kafka/exclusive/test_strangers.py`).
 """
 
@@ -47,13 +47,13 @@ def checked_header(batch: memoryview) -> BatchHeader:
 
 
 class ExistingPartitions:
-    """By the newest Metadata of this node. Batches for a topic of which nothing is known wait, in order, until a broker
-    was asked.
+    """The partitions that exist, by the newest Metadata of this node. Batches for an unknown topic wait, in order,
+    until a broker has answered.
     """
 
     def __init__(self, upstream: Upstream, tasks: Tasks, missing: Callable[[bytes], None]) -> None:
-        """`missing` is called with a topic that Kafka does not know. `waiting`: batches by their topic, in order;
-        nothing goes to such a topic past them, though its partitions may be known again by another question.
+        """`missing` is called with a topic that Kafka does not know. `waiting`: batches by their topic, in order. No
+        batch of such a topic overtakes them, even if other Metadata makes its partitions known.
         """
         self._upstream = upstream
         self._tasks = tasks
@@ -61,8 +61,8 @@ class ExistingPartitions:
         self.waiting: dict[bytes, deque[Callable[[Outcome | None], None]]] = {}
 
     def admits(self, topic: bytes, partition: int, later: Callable[[Outcome | None], None]) -> Outcome | None:
-        """None: the partition is there. `PENDING`: it is not known, and `later` will be called, with None where the
-        topic is there by then. Else the answer to the batch.
+        """None if the partition exists. `PENDING` if that is not known: then `later` will be called, with None if the
+        topic exists. Otherwise the answer to the batch.
         """
         if partition < 0:
             return _MISSING
@@ -76,7 +76,7 @@ class ExistingPartitions:
             self.waiting[topic] = deque([later])
             self._tasks.start(self._ask(topic))
             return PENDING
-        self._upstream.refresh_soon((topic,))  # it may have been added a moment ago: its client comes again
+        self._upstream.refresh_soon((topic,))  # it may have been added just now: its client retries
         return _MISSING
 
     async def _ask(self, topic: bytes) -> None:

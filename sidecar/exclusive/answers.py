@@ -39,15 +39,15 @@ NO_REDIS: Final = "Redis does not answer: the topic cannot change its owner now;
 
 
 class QueueFoundError(Exception):
-    """Others waited for the topic at the node that served it before: a newcomer is judged anew."""
+    """Other sessions waited for the topic at the previous node: a newcomer is judged again."""
 
 
 FAILURES: Final = (GenerationError, QueueFoundError, LostRaceError, MetadataError, *KAFKA_FAILURES)
-"""How an operation may end without success; each leaves the topic as it was."""
+"""The expected errors of an operation; each leaves the topic unchanged."""
 
 
 def failure_of(error: Exception) -> Outcome:
-    """The outcome of batches that waited for an operation that failed; raises again what none may fail with."""
+    """The outcome of batches that waited for a failed operation; raises unexpected errors again."""
     if not isinstance(error, FAILURES):
         raise error
     if isinstance(error, MetadataUnavailable):

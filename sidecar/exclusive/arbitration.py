@@ -1,13 +1,13 @@
-"""What Redis arbitrates: which node serves a topic, who may take a topic or partition, and who comes next.
+"""Arbitrates through Redis: which node serves a topic, which session may take it, and which one is next.
 
-The right to serve is a node's lease. `ServingRights` takes it, keeps it and hands it over: topics move to the nodes
-that they are placed on, once those have been live for a while. No session ends by it.
+The right to serve is a node's lease. `ServingRights` takes, renews and hands it over: topics move to the nodes on
+which they are placed, once those have been live for a while. This ends no session.
 
 A takeover makes a claim before it begins, and publishes its outcome (`Arbitration`). Only the order of rivals depends
 on Redis. Every claim carries the changelog's newest record, which corrects an empty or rolled back Redis; without Redis
 the node that served last continues.
 
-The queues of topics (WaitForExclusive, PIP-68) are kept there for the node that serves them next (`Queues`).
+Redis also has the queues of topics (WaitForExclusive, PIP-68), for the node that serves them next (`Queues`).
 """
 
 import asyncio
@@ -33,9 +33,9 @@ from sidecar.protocol.session import Session
 from sidecar.v1 import state_pb2 as state
 
 CLAIM_LEASE_MS: Final = 10_000
-"""How long others wait for a claim that leads to nothing."""
+"""How long other claims wait for one that is never completed."""
 _SETTLED_LEASES: Final = 2
-"""For so many leases the nodes have to be the same before topics move: a restart shall move nothing."""
+"""The number of leases for which the set of nodes must be unchanged before topics move: a restart moves nothing."""
 _AT_ONCE: Final = 16
 _GATHER_S: Final = 0.05
 
@@ -49,7 +49,7 @@ class HeldError(KafkaError):
 
 
 class ExhaustedError(KafkaError):
-    """The topic was claimed under the highest generation there is."""
+    """The topic was claimed under the highest possible generation."""
 
     def __init__(self, resource: str) -> None:
         super().__init__(
@@ -59,11 +59,11 @@ class ExhaustedError(KafkaError):
 
 
 class ServingRights:
-    """Those of this node, to all governed topics. Shares are by rendezvous hashing."""
+    """The rights of this node to serve governed topics. Topics are placed on nodes by rendezvous hashing."""
 
     def __init__(self, services: NodeServices, nodes: NodeDirectory, tasks: Tasks, catalog: PolicyCatalog) -> None:
         self.moving: set[str] = set()
-        """Topics on their way: this node takes none of them back."""
+        """Topics that are being handed over: this node does not take them back."""
         self._services = services
         self._nodes = nodes
         self._tasks = tasks
@@ -73,8 +73,8 @@ class ServingRights:
         self._placed_at = 0.0
 
     async def take(self, topic: Served) -> bool:
-        """Take or keep the right to serve a topic; False where another node has it. Raises `NothingDoneError` where
-        nobody may take it at this moment, `MetadataUnavailable` where another node may have it.
+        """Take or keep the right to serve a topic; False if another node has it. Raises `NothingDoneError` if no node
+        may take it now, `MetadataUnavailable` if Redis does not answer and this node was not the last one.
         """
         name = topic.name
         if name in self.moving:
@@ -99,15 +99,15 @@ class ServingRights:
         raise NothingDoneError(ErrorCode.LEADER_NOT_AVAILABLE, f"the right to serve {name} is not settled yet")
 
     def forget(self, topic: str) -> None:
-        """The node has nothing of a topic any more."""
+        """Forget which node serves a topic."""
         self._nodes.serving.pop(topic.encode(), None)
 
     def heard(self, serving: Mapping[str, Holder]) -> None:
-        """Which node serves which topic, by a heartbeat's answer."""
+        """Note which node serves which topic, by a heartbeat's answer."""
         self._nodes.serve({name.encode(): holder.node_id for name, holder in serving.items()})
 
     def is_anothers(self, holder: Holder | None) -> bool:
-        """Whether that is another node, or this one before it was started anew."""
+        """Whether the holder is another node, or this one before a restart."""
         return holder not in (None, self._myself)
 
     def is_elsewhere(self, topic: str) -> bool:
@@ -116,11 +116,11 @@ class ServingRights:
         return node != self._services.node_id and node in self._nodes.placement.nodes
 
     def is_first_in_line(self, topic: bytes) -> bool:
-        """Whether nobody serves a topic, and it is this node's share."""
+        """Whether no node serves a topic, and it is placed on this one."""
         return topic not in self._nodes.serving and self._nodes.placement.of_topic(topic) == self._services.node_id
 
     def hand_out(self, topics: Iterable[Movable]) -> None:
-        """Begin to hand over those of the topics served here that are others' share, some at a time."""
+        """Begin to hand over topics that are served here but placed on other nodes, some at a time."""
         placement, now = self._nodes.placement, asyncio.get_running_loop().time()
         if placement is not self._placed:
             self._placed, self._placed_at = placement, now
@@ -159,7 +159,7 @@ class Arbitration:
     async def claim(
         self, ownership: Entry[state.Ownership] | None, opened: Entry[Opened] | None, *, keeps: bool
     ) -> tuple[bytes | None, int]:
-        """The claim's token, if there is one, and the generation to go on with.
+        """Claim; returns the claim's token, if there is one, and the generation of the takeover.
 
         `keeps`: the session is the last owner. Raises `HeldError`, `KafkaError`, `MetadataUnavailable`.
         """
@@ -178,7 +178,7 @@ class Arbitration:
             if ownership is None or is_outdated(services.changelog.view, scope, ownership):
                 known = Ownership(scope.resource, known.generation, known.position, None)
         if not keeps and floor > (known.generation if known is not None else 0):
-            # The scope was another one since: generations never fall.
+            # The scope was changed since: generations never fall.
             position, session = (known.position, known.session) if known is not None else (0, None)
             known = Ownership(scope.resource, Generation(floor), position, session)
         let_go = keeps and ownership is not None and ownership.value.released_ms
@@ -201,7 +201,7 @@ class Arbitration:
             answer = await self._ask(request)
         except MetadataUnavailable:
             if keeps and ownership is not None and opened is not None and opened.value.node == services.node_id:
-                return None, ownership.value.generation  # the node that served last goes on without Redis
+                return None, ownership.value.generation  # the node that served last continues without Redis
             raise
         if answer.status is ClaimStatus.GRANTED and answer.generation is not None:
             return token, answer.generation
@@ -214,7 +214,7 @@ class Arbitration:
         raise NothingDoneError(ErrorCode.LEADER_NOT_AVAILABLE, f"another claim to {scope.resource} is under way")
 
     async def _ask(self, request: ClaimRequest) -> ClaimAnswer:
-        """Claim; where the answer was lost, again with the same token, which is the same claim."""
+        """Claim; if the answer was lost, repeat the claim with the same token."""
         try:
             return await self._services.store.claim(request)
         except MetadataUnavailable as error:
@@ -231,7 +231,7 @@ class Arbitration:
             await self._services.store.publish(record, token)
 
     async def abandon(self, token: bytes | None) -> None:
-        """Give the claim up."""
+        """Withdraw the claim."""
         if token is not None:
             with suppress(MetadataUnavailable):  # the claim's own lease ends it
                 await self._services.store.abandon(self._scope.resource, token)
@@ -246,7 +246,7 @@ class Queues:
         self._changed: set[Owning] = set()
 
     def changed(self, topic: Owning) -> None:
-        """Others wait for a topic than before, or Redis may have lost the queue."""
+        """Store a topic's queue soon: it has changed, or Redis may have lost it."""
         if not self._changed:
             self._tasks.start(self._keep())
         self._changed.add(topic)
@@ -263,7 +263,7 @@ class Queues:
                     )
 
     async def of(self, topic: Owning) -> list[Session]:
-        """Who waited at the node that served a topic before, in order; empty where Redis is away."""
+        """The sessions that waited at a topic's previous node, in order; empty if Redis does not answer."""
         with suppress(MetadataUnavailable):
             return list(map(Session, await self._services.store.queue(topic.scope.resource)))
         return []

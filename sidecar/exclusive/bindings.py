@@ -5,13 +5,13 @@ A client has one principal and uses one client.id for the life of a producer, on
 bound to both, the `Caller` (the client.id is bare, without settings), by the first of these that is known:
 
 1. the records of the topic (`Serving`, `Slot` and the sessions that left): every node reads them, a restart keeps them;
-2. InitProducerId, where it passed through this node: Kafka gave the id to that client, and to no other;
+2. InitProducerId, if it passed through this node: Kafka gave the id to that client, and to no other;
 3. the first batch under it on this node, for each topic.
 
-The second and third are bounded. A session that they forgot is bound again by the next client that uses it. A claim by
-request may name the producer id of another client as long as nobody has written under it. While its connection stands,
+The second and third are bounded. A forgotten session is bound again by the next client that uses it. A claim by
+request may name the producer id of another client as long as nobody has written under it. While its connection is open,
 no other client may claim for that producer id, except the one that Kafka gave it to. Where clients do not authenticate,
-all have one principal, and one that presents another's client.id passes for it: docs/guarantees.md says what follows.
+all have one principal, and a client with the client.id of another passes for it: docs/guarantees.md says what follows.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from sidecar.protocol.session import Caller, Session
 _GIVEN_KEPT: Final = 20_000
 _FIRST_KEPT: Final = 20_000
 _CLAIMED_KEPT: Final = 1_000
-"""Sessions for which a connection has claimed."""
+"""The number of sessions that one connection may have claimed for; older ones are forgotten."""
 _NOBODY: Final[Mapping[str, Caller]] = {}
 
 KeyT = TypeVar("KeyT")
@@ -41,7 +41,7 @@ FOREIGN: Final = Outcome(ErrorCode.POLICY_VIOLATION, message=NOT_YOURS)
 
 
 class Bindings:
-    """Of all topics of a node."""
+    """The bindings of sessions to clients, for all topics of a node."""
 
     def __init__(self, view: View) -> None:
         self._view = view
@@ -52,18 +52,18 @@ class Bindings:
         self._recorded: dict[str, _Recorded] = {}
         self._topics: dict[str, set[_Recorded]] = {}
         self._unread: dict[str, dict[SlotName, None]] = {}
-        """The slots of each topic whose newest record was not looked at yet."""
+        """By topic, the slots whose newest record was not read yet."""
 
     # What happens -----------------------------------------------------------------------------------------------------
 
     def given(self, producer_id: int, caller: Caller) -> None:
-        """Kafka gave a producer id to a client of this node."""
+        """Note that Kafka gave a producer id to a client of this node."""
         _keep(self._given, Session.by_producer_id(producer_id), caller, _GIVEN_KEPT)
 
     def admitted(self, topic: str, claimant: Claimant) -> Claimant | None:
-        """The claimant, without what it may not say of itself; None where its session belongs to another client.
-        A session that nothing is known of belongs to it from now on, where it writes: a claim by request may be made
-        for a producer of another client that has not written yet.
+        """The claimant, without a `succeeds` that is not its own; None if its session belongs to another client. By a
+        batch, an unknown session is bound to the claimant's client. A claim by request does not bind: it may be for
+        another client's producer that has not written yet.
         """
         found = self.look(topic, claimant)
         caller = None if claimant.names_session else claimant.caller
@@ -72,7 +72,7 @@ class Bindings:
         return found
 
     def first(self, topic: str, session: Session, caller: Caller) -> None:
-        """Nothing else being known of it, a session is this client's on a topic."""
+        """Bind a session to a client on a topic, unless something else is known of it."""
         if session.is_idempotent:
             _keep(self._first, (topic, session), caller, _FIRST_KEPT)
 
@@ -94,13 +94,13 @@ class Bindings:
             del self._claimed[session]
 
     def changed(self, key: Key) -> None:
-        """A slot has another record than before, or none any more. It is read when somebody asks for the topic."""
+        """Note that a slot's record has changed or is deleted. It is read at the next request for the topic."""
         self._unread.setdefault(key.topic, {})[key.slot or MASTER_SLOT] = None
-        if not self._view.opened(key.topic):  # the topic is gone, and nobody may ever ask for it
+        if not self._view.opened(key.topic):  # the topic is deleted, and may never be requested again
             self._read(key.topic)
 
     def forget(self, topic: str) -> None:
-        """The topic is gone."""
+        """Forget the records of a deleted topic."""
         self._read(topic)
 
     # What it means ----------------------------------------------------------------------------------------------------
@@ -115,20 +115,20 @@ class Bindings:
         return claimant
 
     def bound(self, topic: str, session: Session) -> Caller | None:
-        """The client that a session belongs to on a topic; None where nothing is known of it."""
+        """The client that a session belongs to on a topic; None if it is not known."""
         if not session.is_idempotent:
             return None
         return self._by_records(topic, session) or self._given.get(session) or self._first.get((topic, session))
 
     def written(self, topic: str, session: Session) -> Caller | None:
-        """As `bound`, by what the session wrote alone: what a takeover writes down."""
+        """As `bound`, but only by what the session wrote: this is what a takeover stores."""
         if not session.is_idempotent:
             return None
         return self._by_records(topic, session) or self._first.get((topic, session))
 
     def writer_of(self, topic: str, claimant: Claimant) -> Caller | None:
-        """The client that writes after a takeover for a claimant, to be written down. None where it is not known yet: a
-        request claimed for a producer id that another client was given, or this one by another node.
+        """The client that writes after a takeover for a claimant, for the record. None if it is not known yet: a
+        request claimed for a producer id that Kafka gave to another client, or to this one through another node.
         """
         if claimant.session.is_plain:
             return claimant.caller
@@ -143,8 +143,9 @@ class Bindings:
         return _refusal(known, caller)
 
     def check(self, session: Session, caller: Caller) -> KafkaError | None:
-        """Why a client may not name a session where that is not about one topic: it is another client's, and not this
-        one's. What Kafka gave decides; else somebody may have come first with an id that was not his, somewhere.
+        """The error if a client may not name a session, independent of a topic: it belongs to another client. If
+        InitProducerId passed through this node, only that counts. Otherwise the id is refused if only other clients
+        used it, even wrongly, on some topic.
         """
         given = self._given.get(session)
         return _refusal({given} if given is not None else self._anywhere(session), caller)
@@ -158,7 +159,7 @@ class Bindings:
         return {caller for caller in found if caller is not None}
 
     def _by_records(self, topic: str, session: Session) -> Caller | None:
-        """What the newest record of any slot says."""
+        """The client by the newest record of any slot."""
         recorded = self._read(topic)
         return None if recorded is None else recorded.caller(session)
 
@@ -169,7 +170,7 @@ class Bindings:
         opened = self._view.opened(topic)
         if not opened:
             if recorded is not None:
-                recorded.clear()  # slots may be gone of which nobody has said so yet
+                recorded.clear()  # slots may be deleted without a notice so far
                 del self._recorded[topic]
             return None
         if recorded is None:
@@ -181,21 +182,21 @@ class Bindings:
 
 
 class _Recorded:
-    """What the records of a topic say, by session: strangers ask for it with every batch, of topics with thousands of
-    slots. Each record is taken apart once.
+    """The clients of sessions by a topic's records. Each record is parsed only once: a topic may have thousands of
+    slots, and every batch of a session that may not write needs this.
     """
 
     __slots__ = ("_found", "_said", "_slots", "_topics")
 
     def __init__(self, topics: dict[str, set[_Recorded]]) -> None:
-        """`topics` has those by session that say something of it."""
+        """`topics`: by session, the objects whose records name it."""
         self._topics = topics
         self._said: dict[SlotName, tuple[int, Mapping[str, Caller]]] = {}
         self._slots: dict[str, set[SlotName]] = {}
         self._found: dict[str, Caller] = {}
 
     def note(self, slot: SlotName, offset: int, said: Mapping[str, Caller]) -> None:
-        """The record of a slot at an offset says this of sessions."""
+        """Store the clients of sessions by a slot's record at an offset."""
         _, before = self._said.get(slot, (-1, _NOBODY))
         for session in before.keys() - said.keys():
             slots = self._slots[session]
@@ -213,12 +214,12 @@ class _Recorded:
             self._found = {}
 
     def clear(self) -> None:
-        """The topic has no records any more."""
+        """Remove everything: the topic has no records any more."""
         for slot in self._said:
             self.note(slot, -1, _NOBODY)
 
     def caller(self, session: Session) -> Caller | None:
-        """By the newest of them."""
+        """The client of a session, by the newest record that has it."""
         found = self._found.get(session)
         if found is None and (slots := self._slots.get(session)) is not None:
             _, said = max((self._said[slot] for slot in slots), key=_by_offset)
@@ -238,12 +239,12 @@ def _keep(kept: OrderedDict[KeyT, Caller], key: KeyT, caller: Caller, most: int)
 
 
 def may_be(bound: Caller | None, caller: Caller | None) -> bool:
-    """Whether a session that is `bound` to somebody may be this client's."""
+    """Whether a session that is `bound` to a client may be this client's; None: unknown."""
     return bound is None or caller is None or bound == caller
 
 
 def _refusal(known: set[Caller], caller: Caller) -> KafkaError | None:
-    """For a client that is none of those a session is known to belong to."""
+    """The error for a client, if a session is known to belong to others only."""
     if not known or caller in known:
         return None
     return KafkaError(ErrorCode.POLICY_VIOLATION, NOT_YOURS)

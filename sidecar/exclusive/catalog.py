@@ -1,11 +1,11 @@
 """The policies of a cluster of nodes: requested, stored, and applied by every node before anything is granted.
 
-Redis gives each change its version, the changelog stores it (so it outlives Redis), and every heartbeat says which
-version a node applies.
+Redis gives each change its version, the changelog stores it (so it outlives Redis), and every heartbeat has
+the version that a node applies.
 
 A name has its own writer in the changelog (`fencing/record_writer.py`). Each change opens its next epoch, fences the
-earlier ones, and reads the changelog up to that marker. So it builds on every change that was written before. Nothing
-that a dead node left under way comes after it: that would be the last record of the key, the one that compaction keeps.
+earlier ones, and reads the changelog up to that marker. So it builds on every change that was written before. No
+record that a dead node left in flight is appended after it: compaction would keep that one, as the key's last.
 """
 
 import asyncio
@@ -37,16 +37,17 @@ ResultT = TypeVar("ResultT")
 
 _SEEN_S: Final = 5.0
 _APPLIED_S: Final = 10.0
-"""How long a node that lives may take to apply a policy, where two leases are shorter."""
+"""How long a live node may take to apply a policy, unless two leases are longer."""
 _STAMP_S: Final = 10.0
 _CHANGE_S: Final = 30.0
-"""For one change with all its tries, where other nodes change the same policy."""
+"""The limit for one change with all its tries, if other nodes change the same policy."""
 _FINISH_S: Final = 1.0
-"""How long a decision is left to the node that made it. Nothing depends on it: who writes first is settled by Kafka."""
+"""How long other nodes leave a decision to the node that made it. No guarantee depends on it: Kafka settles the order.
+"""
 _PATIENCE_S: Final = 10.0
-"""The same at most, where nodes fence each other."""
+"""The upper limit of that time, if nodes fence each other."""
 _SLOT: Final = SlotName("policy")
-"""Beside the slots of a topic of the same name."""
+"""The slot of policy changes, distinct from those of a topic of the same name."""
 
 
 class Wanted(NamedTuple):
@@ -67,8 +68,8 @@ _OPERATORS_GOVERN: Final = (
 
 
 class _Undone(NamedTuple):
-    """A decision that Redis has and the changelog does not: its version, since when this node knows of it, and for how
-    many seconds this node leaves it to others.
+    """A decision that Redis has and the changelog does not: its version, since when this node knows it, and how long
+    this node leaves it to others (seconds).
     """
 
     version: int
@@ -77,8 +78,8 @@ class _Undone(NamedTuple):
 
 
 class _Written(NamedTuple):
-    """A record, what it says, and the policy as Redis has it. Each is read and spelled once, as there may be thousands
-    and one of them changes at a time.
+    """A policy's record, its fields, and its form for Redis. Each is computed once: there may be thousands of policies,
+    and they change one at a time.
     """
 
     entry: Entry[state.Policy]
@@ -96,12 +97,12 @@ class UnservedError(ValueError):
 
 
 async def _no_beat() -> None:
-    """Before the node is a member of its cluster."""
+    """The heartbeat before the node is a member of its cluster: it does nothing."""
 
 
 class PolicyCatalog:
-    """`book` is what this node applies, `version` the newest of the policies in it: one that was deleted counts no
-    more, as nodes that start later never heard of it. `live` is what the last heartbeat said of the others.
+    """`book`: the policies that this node applies. `version`: the newest version in it, without deleted policies, as
+    nodes that start later never read those. `live`: the other nodes by the last heartbeat.
     `is_applied_everywhere`: every live node applies the policies that this one applies; before that nothing may be
     granted.
     """
@@ -112,9 +113,9 @@ class PolicyCatalog:
         default: PolicyFields | None = None,
         changed: Callable[[str, str, int, str], None] = lambda name, body, at_ms, by: None,
     ) -> None:
-        """`default`: this node's setting for topics that no policy covers. `changed` is called where this node changed
-        a policy: its body, empty where it is gone, when (Unix ms), before any node can act on it, and who changed it,
-        in words, empty where that is not known.
+        """`default`: this node's setting for topics that no policy covers. `changed` is called after this node changed
+        a policy, with its name; its body, empty if it was deleted; the time (Unix ms), no later than any node acts on
+        it; and the author, empty if unknown.
         """
         self.book = PolicyBook({}, default)
         self.clients_govern = True
@@ -122,7 +123,7 @@ class PolicyCatalog:
         self._default = default
         self.version = 0
         self._offset = -1
-        """Of the last record of one of these policies."""
+        """The offset of the last record of these policies."""
         self._highest = 0
         """The newest version that was ever read: none is given twice."""
         self.live: LiveNodes | None = None
@@ -130,23 +131,24 @@ class PolicyCatalog:
         self.beat: Callable[[], Awaitable[None]] = _no_beat
         """Sends a heartbeat now."""
         self.settings_changed: Callable[[], None] = lambda: None
-        """Called where the settings of topics in Kafka may have changed."""
+        """Called when the settings of topics in Kafka may have changed."""
         self._changed = changed
         self._services = services
         self._writer = RecordWriter(services.upstream, services.cluster, services.changelog, _SLOT)
         self._changing: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
-        """By name: one change after the other, as they would fence each other."""
+        """Locks by name: changes of one policy run one after the other, as they would fence each other."""
         self._undone: dict[str, _Undone] = {}
         self._read: dict[str, _Written] = {}
 
     def heard(self, live: LiveNodes) -> None:
-        """What a heartbeat says of the other nodes."""
+        """Note the other nodes by a heartbeat's answer."""
         self.live = live
         self._compare()
 
     def _compare(self) -> None:
-        """Find out whether all nodes apply the same. A version alone does not say so, as records may be written in
-        another order than Redis gave them versions; nor does an offset, where the log lost records and goes on.
+        """Find out whether all nodes apply the same policies. The version alone does not show that: records may be
+        appended in another order than that of their versions. The offset alone does not either: the log may have lost
+        records and continued.
         """
         nodes = () if self.live is None else self.live.nodes.values()
         others = (node for node in nodes if node.node_id != self._services.node_id)
@@ -155,7 +157,7 @@ class PolicyCatalog:
         )
 
     def read(self) -> PolicyBook:
-        """Apply what the changelog says."""
+        """Apply the policies of the changelog."""
         before, self._read = self._read, {}
         for entry in self._services.changelog.view.policies():
             known = before.get(entry.key.topic)
@@ -170,9 +172,9 @@ class PolicyCatalog:
         return self.book
 
     async def set(self, name: str, change: PolicyFields, generations: Generations = None, by: str = "") -> PolicyFields:
-        """Merge a change into the policy of a topic or prefix. `by`: who wants it, for the history. Raises
+        """Merge a change into the policy of a topic or prefix. `by`: the author, for the history. Raises
         `UnservedError`, `MetadataUnavailable`, `ChangelogError`, `KafkaError`, TimeoutError, and `GenerationChanged`
-        where `generations` are asked for and the topic's, or the partition's, is another at the moment of the change.
+        if `generations` are given and the topic's, or the partition's, is another at the moment of the change.
         """
         return await self._until_not_fenced(name, lambda: self._set(name, change, generations, by))
 
@@ -186,7 +188,7 @@ class PolicyCatalog:
         if restamps and name.endswith("*"):
             raise UnservedError("log_append_time is a setting of each topic in Kafka: name one topic, not a prefix")
         version = await self._decide(name, merged, under)
-        if restamps:  # not before Redis has decided: what brokers stamp meanwhile stays so
+        if restamps:  # only after Redis has decided: timestamps that brokers set stay
             try:
                 await self._stamp_records(name, by_brokers=bool(merged.log_append_time))
             except BaseException:
@@ -197,8 +199,8 @@ class PolicyCatalog:
         return merged
 
     async def govern(self, topic: str) -> KafkaError | None:
-        """Put a topic under the policy `shared` because a client asks for a mode, unless there is one; why that cannot
-        be, None where every live node applies it.
+        """Give a topic the policy `shared`, because a client requests a mode, unless it has a policy. Returns the
+        error, or None when every live node applies the policy.
         """
         if topic.startswith("__"):
             message = f"{topic} is an internal topic: it cannot be governed; leave the mode out of client.id"
@@ -211,7 +213,7 @@ class PolicyCatalog:
                     await self._services.upstream.layout(topic)
                     known = await self._services.store.policies()
                     there = [name for name in known.by_name if _covers(name, topic)]
-                    for name in there:  # it is on its way here
+                    for name in there:  # the changelog may not have it here yet
                         await self._finish(name, known.by_name[name])
                     if there or not await self._begin(topic, PolicyFields(AccessMode.SHARED)):
                         return _unsettled(topic)
@@ -228,14 +230,14 @@ class PolicyCatalog:
         return self._changing.setdefault(name, asyncio.Lock())
 
     async def _decide(self, name: str, policy: PolicyFields | None, under: Under) -> int:
-        """Have Redis give a change its version; None deletes."""
+        """Get the version of a change from Redis; `policy` None deletes."""
         store, known, token = self._services.store, self._known(), secrets.token_bytes(16)
         if policy is None:
             return await store.delete_policy(name, known, token, under=under)
         return await store.set_policy(name, policy.body(), known, token, under=under)
 
     async def _until_not_fenced(self, name: str, change: Callable[[], Awaitable[ResultT]]) -> ResultT:
-        """Make a change again, on top of it, where another node began one of the same policy meanwhile."""
+        """Make a change, and repeat it on top if another node changes the same policy at the same time."""
         async with self._alone(name):
             retry = Retry(f"change of the policy of {name}", _CHANGE_S)
             while True:
@@ -245,8 +247,8 @@ class PolicyCatalog:
                     await retry.pause(error)
 
     async def _begin(self, topic: str, policy: PolicyFields) -> bool:
-        """Write a topic's first policy down, unless somebody else was first. Redis chooses one node: all that are asked
-        at once would fence each other.
+        """Store a topic's first policy; returns False if another node was first. Redis chooses one node: several nodes
+        that try at the same time would fence each other.
         """
         store, token = self._services.store, secrets.token_bytes(16)
         version = await store.set_policy(topic, policy.body(), self._known(), token, only_new=True)
@@ -261,9 +263,9 @@ class PolicyCatalog:
     async def _finish(
         self, name: str, policy: Policy, is_wanted: Callable[[], bool] | None = None, by: str = ""
     ) -> None:
-        """Write a policy down that Redis has and the changelog does not: a node died, or Kafka took no record. It would
-        be neither in force nor out of the way. Raises `FencedError` where another node was faster. `is_wanted`: asked
-        when everything was read.
+        """Store a policy that Redis has and the changelog does not, because a node died or Kafka took no record.
+        Otherwise it would not be in force, and would block others. Raises `FencedError` if another node was faster.
+        `is_wanted` is called after the changelog was read.
         """
         now = asyncio.get_running_loop().time()
         undone = self._undone.get(name)
@@ -278,7 +280,7 @@ class PolicyCatalog:
         try:
             writer = await self._writer.open(name)
             if self.book.exact(name) is None and (is_wanted is None or is_wanted()):
-                wanted = replace(decided, log_append_time=None)  # a setting of Kafka that is not made
+                wanted = replace(decided, log_append_time=None)  # this setting in Kafka was not made
                 await self._write_down(writer, name, wanted, await self._decide(name, wanted, ANY), by)
         except FencedError:
             patience = min(_PATIENCE_S, undone.patience * _RANDOM.uniform(1.0, 3.0))
@@ -287,7 +289,7 @@ class PolicyCatalog:
         self._undone.pop(name, None)
 
     async def delete(self, name: str, generations: Generations = None, by: str = "") -> bool:
-        """Take a policy away; whether there was one. Raises as `set`."""
+        """Delete a policy; returns whether there was one. Raises what `set` raises."""
         there = self.book.exact(name) is not None
         return there and await self._until_not_fenced(name, lambda: self._delete(name, generations, by))
 
@@ -301,7 +303,7 @@ class PolicyCatalog:
         return True
 
     async def _under(self, name: str, generations: Generations) -> Under:
-        """The condition as Redis decides on it, in one step with the change: a claim comes before it or after."""
+        """The condition that Redis checks in one step with the change: a claim is before or after both."""
         if generations is None:
             return ANY
         changelog, wanted = self._services.changelog, generations.wanted
@@ -315,11 +317,11 @@ class PolicyCatalog:
 
     async def refill(self) -> None:
         """Refill an emptied Redis."""
-        with suppress(MetadataUnavailable):  # the next beat that arrives tries again
+        with suppress(MetadataUnavailable):  # the next heartbeat that arrives tries again
             await self._services.store.refill_policies(self._known())
 
     async def _stamp_records(self, topic: str, *, by_brokers: bool) -> None:
-        """Have brokers give records their time, or leave it to writers; the keep-alive that must follow reads it."""
+        """Let brokers set record timestamps, or let writers do so. Then calls `settings_changed`."""
         kind = "LogAppendTime" if by_brokers else "CreateTime"
         wanted = AlterTopicConfig(topic, "message.timestamp.type", kind)
         done = await self._services.upstream.call(None, wanted, timeout=_STAMP_S)
@@ -332,7 +334,7 @@ class PolicyCatalog:
     async def _write_down(
         self, writer: StampedJournal, name: str, policy: PolicyFields | None, version: int = 0, by: str = ""
     ) -> None:
-        """Have every node follow a change, and report it; None: the policy is gone."""
+        """Store a change, wait until every node applies it, and report it; `policy` None: it is deleted."""
         changelog = self._services.changelog
         at_ms = changelog.clock.now_ms()
         record = Record(Key(Kind.POLICY, name), None if policy is None else policy.to_record(version, at_ms))
@@ -343,8 +345,8 @@ class PolicyCatalog:
             self._changed(name, "" if policy is None else policy.body(), at_ms, by)
 
     async def _applied(self) -> None:
-        """Returns once every live node applies what this one does, or has let its lease run out. Raises TimeoutError
-        where one lives and does not: until it does, no claim is granted.
+        """Wait until every live node applies what this one does; nodes without a lease do not count. Raises
+        TimeoutError if a live node does not: until it does, no claim is granted.
         """
         loop = asyncio.get_running_loop()
         deadline = loop.time() + max(_APPLIED_S, 2 * self._services.store.lease_ms / 1000)
@@ -361,10 +363,10 @@ class PolicyCatalog:
 
 
 def _unsettled(topic: str) -> KafkaError:
-    """Another node writes the policy down at this moment."""
+    """The error while another node stores the policy."""
     return KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"the policy of {topic} is not settled yet")
 
 
 def _covers(name: str, topic: str) -> bool:
-    """Whether a policy under this name or pattern is about a topic."""
+    """Whether a policy with this name or pattern covers a topic."""
     return topic.startswith(name[:-1]) if name.endswith("*") else name == topic

@@ -6,11 +6,11 @@ that Produces is one of: the holder; a *deposed* session, which lost the topic a
 *successor* of the holder (its own client with a new producer id); a shared one; any other is a *newcomer*. A newcomer
 is judged again at each Produce; a refused one changes nothing.
 
-Two waits are not refusals. They are answered 7 REQUEST_TIMED_OUT at once, as a held answer blocks the client's other
-topics:
+Two waits are not refusals. They are answered 7 REQUEST_TIMED_OUT at once, as a delayed answer would block the client's
+other topics:
 
-- *Grace.* A holder that lost its node may come back for `reconnect_grace`, and so may shared sessions; a plain client's
-  own ghost (a holder whose connection is not yet known to be dead, under the newcomer's own name) is given 25 s.
+- *Grace.* A holder that lost its node may come back for `reconnect_grace`, and so may shared sessions. A plain
+  holder under the newcomer's own name may be its ghost: its connection may be dead, which is known after 25 s.
 - *Queue.* Sessions in mode wait_for_exclusive keep their place, first come first served, as long as they keep trying.
 
 Modes and codes: PIP-68, PIP-161; generations: the Kafka wiki's Single Reader/Writer; docs/reference/client-id.md.
@@ -28,12 +28,12 @@ from sidecar.protocol.errors import ErrorCode
 from sidecar.protocol.session import Caller, Session
 
 GHOST_LIMIT_S: Final = 25.0
-"""After this long TCP has found a silent client (see `sidecar.network.keepalive`)."""
+"""Within this time TCP finds that a silent client is dead (see `sidecar.network.keepalive`)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Claimant:
-    """The client that Produces. `mode` and `generation` are what its client.id asks, None where it asks for none."""
+    """The client that Produces. `mode` and `generation`: as its client.id requests, None if it requests none."""
 
     session: Session
     name: str
@@ -44,21 +44,21 @@ class Claimant:
     succeeds: Session | None = None
     """A session of the same client that this one follows (InitProducerId named its producer id)."""
     names_session: bool = False
-    """It said which session it claims for: a connection that carried another one's batches then inherits nothing."""
+    """Whether the claim names its session: then other sessions that its connection carried have no effect on it."""
     caller: Caller | None = None
-    """Which client it is: a session belongs to one (`bindings`). None: any."""
+    """The client: a session belongs to one client (`bindings`). None: any client."""
 
     @property
     def label(self) -> str:
-        """For people."""
+        """What messages call it."""
         return self.name or self.session
 
 
 @dataclass(frozen=True, slots=True)
 class Situation:
-    """What is known of a topic when a batch arrives. `tainted` are connections that carried a deposed session; `ghosts`
-    when the first batch of a newcomer under the holder's own name came, by connection. `shared` are the labels of
-    connected shared sessions; `shared_awaited`: more of them may come back from another node.
+    """What is known of a topic when a batch arrives. `tainted`: connections that carried a deposed session. `ghosts`:
+    by connection, when a newcomer's first batch under the holder's own name arrived. `shared`: the labels of connected
+    shared sessions, by session. `shared_awaited`: more of them may come back from another node.
     """
 
     mode: AccessMode
@@ -87,7 +87,7 @@ class Step(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """A step, its code and message where it is answered, and whether a claim deposes the holder."""
+    """A step, its code and message if it is an answer, and whether a claim deposes the holder."""
 
     step: Step
     code: int = 0
@@ -97,11 +97,11 @@ class Verdict:
 
 
 _HOW: Final = ". mode=wait_for_exclusive waits for it, mode=exclusive_with_fencing takes it over"
-"""What a client can ask for that is refused because others are there."""
+"""What a client can request if it is refused because of other producers."""
 
 
 def held_message(holder: Holder | None, generation: int, waiting: Sequence[str]) -> str:
-    """Pulsar's words, with the generation."""
+    """Pulsar's message, with the generation."""
     if holder is not None:
         return f"Topic has an existing exclusive producer: {holder.label} (generation {holder.generation})"
     if waiting:
@@ -110,7 +110,7 @@ def held_message(holder: Holder | None, generation: int, waiting: Sequence[str])
 
 
 def shared_message(shared: Mapping[str, str], generation: int) -> str:
-    """Pulsar's words, with how many there are and one of them."""
+    """Pulsar's message, with the number of shared producers and the name of one."""
     return (
         f"Topic has existing shared producers: {len(shared)}, one of them {next(iter(shared.values()))}"
         f" (generation {generation})"
@@ -146,7 +146,7 @@ def judge(situation: Situation, claimant: Claimant, now: float) -> Verdict:
 
 
 def _fenced(situation: Situation) -> Verdict:
-    """For a session that lost the topic."""
+    """The verdict for a session that lost the topic."""
     holder = situation.holder
     now = f"{holder.label} owns it now" if holder is not None else "nobody owns it now"
     message = f"Producer was fenced: {now} (generation {situation.generation}). Create a new producer to write again"
@@ -154,7 +154,7 @@ def _fenced(situation: Situation) -> Verdict:
 
 
 def _asked_mode(policy: AccessMode, claimant: Claimant) -> AccessMode | None:
-    """The mode in force for a claimant; None where it asks for `shared` on an exclusive policy."""
+    """The mode in force for a claimant; None if it requests `shared` on an exclusive policy."""
     if claimant.mode is None:
         return policy
     if claimant.mode is AccessMode.SHARED and policy is not AccessMode.SHARED:
@@ -163,7 +163,7 @@ def _asked_mode(policy: AccessMode, claimant: Claimant) -> AccessMode | None:
 
 
 def _beside(situation: Situation, claimant: Claimant) -> Verdict:
-    """A session that would share: sessions that wait for the topic alone come before new ones."""
+    """The verdict for a session that wants to share. Sessions that wait for the topic alone precede new ones."""
     if claimant.session in situation.shared or not situation.waiting:
         return Verdict(Step.SHARE)
     message = held_message(None, situation.generation, situation.waiting)
@@ -203,7 +203,7 @@ def _held(situation: Situation, holder: Held, claimant: Claimant, asked: AccessM
 
 
 def _decided(situation: Situation, claimant: Claimant, asked: AccessMode, *, is_free: bool = False) -> Verdict:
-    """By the rules that hold for resources of all kinds."""
+    """The verdict by the rules that apply to resources of all kinds."""
     holder, waiting, highest = situation.holder, situation.waiting, situation.generation
     has_room = len(waiting) < situation.queue_limit or claimant.session in waiting
     answer = decide(asked, claimant.generation, highest=highest, is_free=is_free, has_room=has_room)

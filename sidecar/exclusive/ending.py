@@ -1,7 +1,7 @@
 """How an owner loses its topic: its connections end, an administrator releases or fences it, its node hands it over.
 
-When an owner's last connection ends, the topic is released at once, as in PIP-68, or after the grace, unless the
-session is heard of before.
+When an owner's last connection closes, the topic is released at once, as in PIP-68, or after the grace, unless the
+session connects or writes before.
 """
 
 import asyncio
@@ -53,7 +53,7 @@ class Ending:
         self.check()
 
     async def let_go(self) -> None:
-        """The owner leaves: the topic is free, and the session may come back as a newcomer with its sequences."""
+        """Release the topic: it is free, and the session may come back as a newcomer with its sequences."""
         # Model: Release.
         topic, owner = self._topic, self._topic.owner
         holder, epoch, ownership = owner.holder, topic.writer.epoch, owner.record
@@ -73,10 +73,10 @@ class Ending:
                 topic.writer.drop_epoch(MOVED)
         await self._env.events.released(topic, holder)
 
-    # By somebody's word ---------------------------------------------------------------------------------------------
+    # By request -----------------------------------------------------------------------------------------------------
 
     async def give_up(self, session: Session) -> bool:
-        """A session lets go of what it owns; False where it does not own it. Raises as a takeover does."""
+        """Release the topic for its session; False if the session does not own it. Raises what a takeover raises."""
         await self._topic.writer.operations.over()
         holder = self._topic.owner.current
         if holder is None or holder.session != session:
@@ -85,8 +85,8 @@ class Ending:
         return True
 
     async def administer(self, *, fence: bool, generations: frozenset[int] | None = None) -> Holder:
-        """An administrator's word: fence the owner for ever, or release it, where the generation is one of these (None:
-        any). Raises LookupError where nobody owns the topic, `GenerationError`.
+        """Fence the owner for ever, or release it, for an administrator, if the generation is one of these (None: any).
+        Raises LookupError if nobody owns the topic, `GenerationError` if the generation is another.
         """
         await self._topic.writer.operations.over()
         holder = self._topic.owner.current
@@ -97,7 +97,7 @@ class Ending:
         return holder
 
     async def _expect(self, generations: frozenset[int] | None) -> None:
-        """Raises `GenerationError` where it is another by now, also at another node."""
+        """Raise `GenerationError` if the generation is another by now, also by another node's record."""
         topic, view = self._topic, self._env.changelog.view
         if not topic.serving and generations is not None and generation_of(view, topic.scope) not in generations:
             await self._env.changelog.tailer.read_to_end(_SEEN_S)
@@ -116,7 +116,7 @@ class Ending:
         await self.let_go()
 
     async def ungoverned(self) -> None:
-        """The topic has no policy any more: other clients write to it, so its owner loses it."""
+        """Remove the owner of a topic without a policy: other clients may write to it now."""
         operations = self._topic.writer.operations
         await operations.over()
         await asyncio.wait([operations.begin(partial(self._topic.run, Request(Purpose.SPLIT)))])

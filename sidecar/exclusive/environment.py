@@ -1,4 +1,4 @@
-"""What all governed topics of a node share: its services and settings, and what is known of topics by their names."""
+"""What all governed topics of a node share: services, settings, and what is known of topics by name."""
 
 import asyncio
 from abc import ABC, abstractmethod
@@ -30,13 +30,13 @@ from sidecar.v1 import state_pb2 as state
 
 
 class DeposedSessions:
-    """The sessions that lost something for ever, by the records of all topics."""
+    """The deposed sessions, by the records of all topics."""
 
     def __init__(self) -> None:
         self._found: dict[str, dict[SlotName, tuple[int, frozenset[str]]]] = {}
 
     def note(self, key: Key, record: state.Ownership | None) -> None:
-        """The record of a topic's slot says this now; None: there is none any more."""
+        """Note the newest record of a topic's slot; None: it was deleted."""
         slot = key.slot or MASTER_SLOT
         if record is None or not record.deposed:
             slots = self._found.get(key.topic, {})
@@ -48,7 +48,7 @@ class DeposedSessions:
             self._found.setdefault(key.topic, {})[slot] = record.generation, sessions
 
     def has(self, scope: SlotScope, session: Session) -> bool:
-        """Whether a session lost what a slot is for when the scope was another one."""
+        """Whether a session was deposed from an overlapping slot, before the scope was changed."""
         return any(
             session in deposed
             for slot, (_, deposed) in self._found.get(scope.topic, {}).items()
@@ -56,7 +56,7 @@ class DeposedSessions:
         )
 
     def lost_by(self, session: Session) -> tuple[str, int] | None:
-        """The topic that a session lost, and under which generation; None where it lost none."""
+        """A topic from which a session was deposed, and its generation; None if there is none."""
         for topic, slots in self._found.items():
             for generation, deposed in slots.values():
                 if session in deposed:
@@ -96,14 +96,14 @@ class Environment(ABC):
         self.catalog = PolicyCatalog(services, default, self.events.policy_changed)
         self.queues = Queues(services, self.tasks)
         self.bindings = Bindings(self.changelog.view)
-        """Whose every producer id is."""
+        """The client that each producer id belongs to."""
         self.deposed = DeposedSessions()
         self.rights = ServingRights(services, self.nodes, self.tasks, self.catalog)
         self.terms: KeepAlive | None = None
-        """What the brokers demand of every fence; None before they were asked."""
+        """What the brokers' settings require of every fence; None until they are read."""
         self.draining = False
         self.watchers: list[Callable[[str, int | None], None]] = []
-        """Called with a topic whose owner may have changed, and with the partition where that has its own owner."""
+        """Called with a topic whose owner may have changed, and the partition if it has its own owner."""
 
     def now(self) -> float:
         """Monotonic seconds."""
@@ -114,8 +114,8 @@ class Environment(ABC):
         return self.changelog.clock.now_ms()
 
     def policy_of(self, topic: str) -> PolicyFields | None:
-        """What holds for a topic; None where it is not governed. A shadow never is, whatever its name begins with:
-        nobody writes to it.
+        """The policy in force for a topic; None if it is not governed. A shadow is never governed, even if a prefix
+        covers its name: nobody writes to it.
         """
         return None if self.resolver.is_shadow(topic.encode()) else self.catalog.book.effective(topic)
 
@@ -125,7 +125,7 @@ class Environment(ABC):
         return policy.access_mode if policy is not None and policy.access_mode is not None else AccessMode.SHARED
 
     def deduplicates(self, topic: str) -> bool:
-        """Whether the policy wants each sequence id in the topic once."""
+        """Whether the topic is deduplicated by sequence ids."""
         policy = self.catalog.book.effective(topic)
         return policy is not None and bool(policy.deduplication)
 
@@ -138,10 +138,10 @@ class Environment(ABC):
         return not self.draining and await self.rights.take(topic)
 
     def owner_may_have_changed(self, topic: Owning) -> None:
-        """Who owns a topic or partition may have changed, or whether it can be claimed now."""
+        """Call the watchers: a topic or partition may have another owner, or may be claimed now."""
         for watcher in self.watchers:
             watcher(topic.name, topic.scope.partition)
 
     @abstractmethod
     def unknown(self, topic: Owning) -> None:
-        """Kafka knows no topic of this name."""
+        """Called when Kafka knows no topic of this name."""

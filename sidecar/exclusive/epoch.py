@@ -1,8 +1,8 @@
 """One slot epoch at work: its lanes and sequences per partition, for the one session that owns the topic.
 
-It ends with its epoch. The next one gets its bases from memory where the client raised its own epoch (`raise_for`), and
-where a partition has had so many records that its base would lag (`renew`); anything else goes through a takeover. Both
-ask for the next epoch by naming this one (KIP-360): Kafka refuses it if anybody took over since.
+The next epoch gets its bases from memory in two cases: the client raised its own epoch (`raise_for`), or a partition
+reached the record limit of an epoch, above which its base would lag (`renew`). All other cases need a takeover. Both
+methods name the present epoch when they request the next one (KIP-360): Kafka refuses if another node took over since.
 """
 
 from __future__ import annotations
@@ -57,8 +57,8 @@ class SlotEpoch:
         ids: TopicIds | None = None,
         limit: int = EPOCH_RECORDS,
     ) -> None:
-        """`ids`: the sequence ids of the topic, where it has any. `limit`: the records of the session in one partition
-        after which the epoch has to be replaced.
+        """`ids`: the sequence ids of the topic, if it has any. `limit`: after this number of the session's records in
+        one partition, the epoch has to be replaced.
         """
         self.taken = taken
         self.ids = ids
@@ -66,7 +66,7 @@ class SlotEpoch:
         self._name = taken.scope.topic.encode()
         self._forwarder = forwarder
         self._owner = owner
-        self._loop = asyncio.get_running_loop()  # asking for it is a system call (getpid)
+        self._loop = asyncio.get_running_loop()  # each lookup is a system call (getpid)
         self._idempotent = taken.session.is_idempotent
         self._spaces: dict[int, SequenceSpace] = {}
         self._lanes: dict[int, Lane] = {}
@@ -98,8 +98,8 @@ class SlotEpoch:
         return partition in self._lanes
 
     def verdict(self, partition: int, header: BatchHeader, connection: int | None = None) -> Verdict:
-        """What the session's sequences say of a batch. `connection`: on which it came, where one that is UNHEARD may
-        go on by that.
+        """The verdict on a batch by the session's sequences. `connection`: the one that carried it; an UNHEARD batch is
+        forwarded if it was answered so on that connection before.
         """
         # Model: AckRepeat.
         if not self._idempotent:
@@ -109,18 +109,18 @@ class SlotEpoch:
         if found is Verdict.UNHEARD and connection is not None and space.is_heard_on(connection):
             return Verdict.FORWARD
         if self._gates and found in (Verdict.REPEAT, Verdict.ASTRIDE, Verdict.STRAY):
-            return Verdict.FORWARD  # its gate knows more of what came last
+            return Verdict.FORWARD  # its gate remembers more of the last batches
         return found
 
     def answered(self, partition: int, verdict: Verdict, connection: int) -> None:
-        """A batch of the session is answered by its verdict."""
+        """Note that a batch of the session was answered by its verdict on this connection."""
         self._spaces[partition].answered(verdict, connection)
 
     def append(
         self, partition: int, header: BatchHeader, batch: memoryview, timeout_ms: int, done: Callable[[Outcome], None]
     ) -> None:
-        """Stamp and send a batch that `verdict` forwards. The batch is admitted to the forwarder's buffer already. One
-        for another topic of the name, which its request named by id (KIP-516), is refused.
+        """Stamp and send a batch that `verdict` forwards, and that the forwarder's buffer has admitted. It is
+        refused if its request named the topic by another id (KIP-516): that is another topic of the same name.
         """
         # Model: Forward.
         if getattr(done, "topic_id", b"") not in (b"", self.taken.topic_id.bytes):
@@ -142,8 +142,8 @@ class SlotEpoch:
         self._lanes[partition].append(append)
 
     def append_whole(self, request: WholeRequest, size: int) -> bool:
-        """Stamp and send a request of `size` bytes of batches as it is, where each of them would go out at once to the
-        same leader. False otherwise: nothing was done.
+        """Stamp and send a whole request, with `size` bytes of batches, if all of them can be sent to one leader at
+        once. Otherwise returns False and does nothing.
         """
         lanes: list[Lane] = []
         contents: list[Content] = []
@@ -183,7 +183,7 @@ class SlotEpoch:
         return True
 
     def close(self, outcome: Outcome) -> None:
-        """Answer everything that waits."""
+        """Answer all waiting batches with `outcome`."""
         for gate in self._gates.values():
             gate.close(outcome)
         for lane in self._lanes.values():
@@ -191,25 +191,25 @@ class SlotEpoch:
 
     @property
     def certain(self) -> bool:
-        """Whether it is known of every batch if it is in the log."""
+        """Whether the outcome of every batch is known."""
         return all(space.certain for space in self._spaces.values())
 
     def stands_at(self) -> dict[int, Position]:
-        """The client's next sequence on each partition, as far as answers show."""
+        """The client's next sequence in each partition, by the answers so far."""
         return {index: Position(space.client_epoch, space.stands_at) for index, space in self._spaces.items()}
 
     def memory(self) -> Memory:
-        """Where the session stands by this node's memory, for its next takeover."""
+        """The session's positions as this node remembers them, for its next takeover."""
         return Memory(self.taken.topic_id, self.taken.stamp, self.stands_at())
 
     def wrote(self) -> list[int]:
-        """The partitions where something of this epoch is known to be in the log."""
+        """The partitions whose logs are known to have batches of this epoch."""
         if not self._idempotent:
             return [index for index, lane in self._lanes.items() if lane.plain and lane.plain.next and lane.idle]
         return [index for index, space in self._spaces.items() if space.next != space.base]
 
     def touched(self) -> list[int]:
-        """The partitions where something was ever sent under this epoch."""
+        """The partitions to which a batch was ever sent under this epoch."""
         return [index for index, lane in self._lanes.items() if lane.used]
 
     def acknowledged(self, partition: int) -> StampedSequence:
@@ -220,11 +220,11 @@ class SlotEpoch:
 
     @property
     def idle(self) -> bool:
-        """Nothing is under way."""
+        """Whether no batch is under way."""
         return all(lane.idle for lane in self._lanes.values()) and all(gate.is_idle for gate in self._gates.values())
 
     async def quiet(self) -> bool:
-        """Wait until nothing is under way, a few seconds at most; whether that was reached."""
+        """Wait a few seconds at most until no batch is under way; returns whether that was reached."""
         deadline = asyncio.get_running_loop().time() + _QUIET_S
         while not self.idle:
             if asyncio.get_running_loop().time() > deadline:
@@ -238,18 +238,18 @@ class SlotEpoch:
         return await self._next(services, {partition: Position(client_epoch, ClientSequence(0))}, {})
 
     async def renew(self, services: NodeServices) -> SlotEpoch:
-        """The next slot epoch for the session as it stands, with every base where its client goes on (KIP-360).
+        """The next slot epoch for the same session; every base is its client's next sequence (KIP-360).
 
-        Nothing is under way (`quiet`), and every outcome is known (`certain`). Kafka refuses the raise when anybody
-        took the topic over since: then `FencedError`.
+        Before the call no batch is under way (`quiet`), and every outcome is known (`certain`). Raises `FencedError` if
+        another node took the topic over since: Kafka then refuses the raise.
         """
         # Model: Renew.
         ends = await LogReader(services.upstream).ends(self.taken.scope.topic, self.wrote())
         return await self._next(services, {}, ends)
 
     async def _next(self, services: NodeServices, raised: Mapping[int, Position], ends: Mapping[int, int]) -> SlotEpoch:
-        """`raised` are bases that are not where the session stands; `ends` are offsets in front of the new epoch, so
-        that a takeover right after it does not look for its batches in all that came before.
+        """Open the next epoch, and append its record. `raised`: bases that replace the session's positions. `ends`:
+        offsets before all batches of the new epoch, so that a takeover right after it need not read the older ones.
         """
         bases, begins = {**self.stands_at(), **raised}, {**self.taken.begins, **ends}
         refused = {index: found for index, found in self.taken.refused.items() if index not in raised}

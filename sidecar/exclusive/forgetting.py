@@ -1,19 +1,19 @@
 """Deletes what is stored of topics that Kafka no longer has, except the generation, which never falls.
 
-A topic is gone when every live broker says so, twice, half a minute apart; a silent broker may be the one that has
-it. Then the node that may serve it
+A topic counts as deleted when every live broker has answered twice, half a minute apart, that it does not know it; a
+silent broker may be the one that has it. Then the node that may serve it
 
-1. releases it, so that nothing of this node writes under its slots;
-2. opens all its slots and fences them on the internal partitions, and reads up to its own marker: it sees whatever
-   another node stored before that, and nothing of an older epoch follows;
+1. releases it, so that this node does not write under its slots any more;
+2. opens all its slots and fences them on the internal partitions, and reads up to its own marker: it sees everything
+   that another node stored before, and no record of an older epoch follows;
 3. checks again that the topic is absent and no node has stored anything;
 4. deletes snapshots, then what Redis has, then all records but one, in a batch of the master slot's new epoch.
 
 A node that takes the topic over meanwhile, because it was created again, has a newer epoch of that slot. Either it
-reads the batch of step 4 in front of its own marker, or Kafka refuses that batch: a newer record is never deleted. One
-`Ownership` without an owner remains. After a crash between the steps records remain, so all of it is done again.
+reads the batch of step 4 before its own marker, or Kafka refuses that batch: a newer record is never deleted. One
+`Ownership` without an owner remains. After a crash between the steps records remain, so all steps are done again.
 
-Never in the path of a batch, and never more than some topics at a time.
+No batch waits for this, and only some topics are handled at a time.
 """
 
 import asyncio
@@ -35,14 +35,14 @@ from sidecar.protocol.ids import Stamp, TopicPartition
 from sidecar.v1 import state_pb2 as state
 
 _AT_ONCE: Final = 20
-"""Topics in one look, which comes once a minute."""
+"""The limit of topics in one call of `look`, once a minute."""
 _SLOTS_AT_ONCE: Final = 64
 _RECORDS_AT_ONCE: Final = 500
 _SCAN_BYTES: Final = 4 * 1024 * 1024
 _SEEN_S: Final = 10.0
 _APART_S: Final = 30.0
 _CONNECTED_S: Final = 3600.0
-"""How long, in seconds, a deleted topic is kept for connected clients that wrote to it: they go on if it is created
+"""How long, in seconds, a deleted topic is kept for connected clients that wrote to it: they continue if it is created
 again."""
 _FAILURES: Final = (*FAILURES, MetadataUnavailable, FencingRefusedError)
 
@@ -59,7 +59,7 @@ class Left(NamedTuple):
     generation: int
 
     def batches(self) -> list[list[Record]]:
-        """What is to be appended, in order: no batch without a record."""
+        """The batches to append, in order; none is empty."""
         hints = [self.records[at : at + _RECORDS_AT_ONCE] for at in range(0, len(self.records), _RECORDS_AT_ONCE)]
         return [*hints, self.final] if self.final else hints
 
@@ -74,8 +74,8 @@ def is_ripe(view: View, topic: str, now_ms: int) -> bool:
 
 
 def left_of(view: View, topic: str, now_ms: int) -> Left:
-    """Which records take away what is known of a topic, and which one stays: its highest generation, under the master
-    slot, which stands for every partition too.
+    """The records that delete what is stored of a topic, and the one that stays: its highest generation, under the
+    master slot, which counts for every partition too.
     """
     entries = _forgettable(view, topic)
     hints = [entry for entry in entries if entry.key.partition is not None]
@@ -97,16 +97,16 @@ def left_of(view: View, topic: str, now_ms: int) -> Left:
 
 
 def _forgettable(view: View, topic: str) -> list[Entry[Any]]:
-    """What takeovers wrote down of a topic. A policy or a shadow of its name is an administrator's."""
+    """The records that takeovers wrote of a topic; not a policy or shadow of its name, which administrators set."""
     return [entry for entry in view.of_topic(topic) if entry.key.kind.parts > 1]
 
 
 @dataclass(eq=False)
 class Forgetting:
-    """Of one node. `look` may come as often as it likes.
+    """Deletes the stored state of deleted topics, on one node. `look` may be called at any rate.
 
-    `_has_clients`: whether a client is connected to this node that ever claimed the topic. `_try_to_let_go` has the
-    right to serve a topic, and serves it no more; False where it is another node's.
+    `_has_clients` returns whether a client that claimed the topic is connected to this node. `_try_to_let_go` takes the
+    right to serve a topic and stops serving it; False if another node has the right.
     """
 
     _services: NodeServices
@@ -122,8 +122,8 @@ class Forgetting:
         return self._services.changelog.view
 
     async def look(self, names: Collection[str]) -> list[str]:
-        """Go on with topics that a broker does not know, all there are of those that this node serves or would serve
-        first; which were forgotten.
+        """Continue with the topics that a broker does not know. `names`: all of them that this node serves, or would
+        serve first. Returns the topics whose state was deleted.
         """
         self._since = {name: since for name, since in self._since.items() if name in names}
         if self._looking or not names:
@@ -154,7 +154,7 @@ class Forgetting:
             try:
                 if await self._forget(name, snapshots[name]):
                     forgotten.append(name)
-            except _FAILURES as error:  # it comes again, after the others
+            except _FAILURES as error:  # it is tried again, after the others
                 self._hooks.operation_failed(name, error)
         return forgotten
 
@@ -196,7 +196,7 @@ class Forgetting:
         return True
 
     async def _fence(self, name: str) -> Stamp:
-        """Take all slots of a topic, and fence them where they stamp anything but the topic; the master slot's."""
+        """Open all slots of a topic, and fence them on the internal partitions; returns the master slot's stamp."""
         services, opened = self._services, self._view.opened(name)
         names: list[SlotName] = [MASTER_SLOT, *sorted(self._view.slots(name) - {MASTER_SLOT})]
         ids = {slot: transactional_id(services.cluster, name, slot) for slot in names}
@@ -210,7 +210,7 @@ class Forgetting:
         return slots[0].stamp
 
     async def _snapshots(self, names: Iterable[str]) -> dict[str, list[bytes]]:
-        """The keys under which the snapshot topic has anything of some topics: each partition of it is read once."""
+        """The keys of some topics in the snapshot topic. Each of its partitions is read once."""
         changelog = self._services.changelog
         found: dict[str, dict[bytes, None]] = {name: {} for name in names}
         where: dict[TopicPartition, list[str]] = {}

@@ -21,11 +21,11 @@ from sidecar.fencing.expiry import KeepAlive
 _ORPHANS_S: Final = 2.0
 _SNAPSHOTS_S: Final = 0.5
 _FORGET_S: Final = 60.0
-"""Between two looks for names that are idle."""
+"""The time between two searches for idle names."""
 
 
 class GovernedTopics(Topics):
-    """The governed topics; what clients send is `producers`'."""
+    """The governed topics of a node; `producers` handles what clients send."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -36,11 +36,11 @@ class GovernedTopics(Topics):
         self._unsubscribe: Callable[[], None] = lambda: None
 
     def limit(self, *, disconnect_grace: float, queue_limit: int) -> None:
-        """Go on with other settings."""
+        """Apply the settings that may change at run time."""
         self.disconnect_grace, self.queue_limit = disconnect_grace, queue_limit
 
     def start(self) -> None:
-        """Take over what the changelog says; it has been read to its end."""
+        """Build the state from the changelog, which has been read to its end."""
         kinds = Kind.POLICY, Kind.OWNERSHIP, Kind.SERVING, Kind.SLOT
         self._unsubscribe = self.changelog.tailer.subscribe(self._changed, *kinds)
         self._apply_policies()
@@ -50,12 +50,12 @@ class GovernedTopics(Topics):
         for entry in view.entries(Kind.OWNERSHIP):
             self.deposed.note(entry.key, entry.value)
             if view.opened(entry.key.topic) and self.catalog.book.effective(entry.key.topic) is not None:
-                self.topic(entry.key.topic)  # an owner's time to come back runs from here on
+                self.topic(entry.key.topic)  # an owner's grace starts now
 
     # Topics -------------------------------------------------------------------------------------------------------
 
     def known_topics(self) -> list[str]:
-        """Every governed topic that has its own policy, had an owner and is not gone, or has a producer on this
+        """Every governed topic that has its own policy, had an owner and still exists, or has a producer on this
         node.
         """
         view = self.changelog.view
@@ -72,14 +72,14 @@ class GovernedTopics(Topics):
             self.deposed.note(change.key, change.after.value if change.after is not None else None)
             topic = self._topics.get(change.key.topic)
             if topic is not None:
-                topic.changed(change)  # where another node serves it, what that one writes down is all that is known
+                topic.changed(change)  # if another node serves it, only its records are known here
         else:
             self.bindings.changed(change.key)
             if change.after is None and change.key.slot == MASTER_SLOT:
                 self._forgotten(change.key.topic)
 
     def _forgotten(self, name: str) -> None:
-        """The node that served a topic found it gone, and has forgotten it; see `sidecar.exclusive.forgetting`."""
+        """Forget a topic that its serving node found deleted and has forgotten (`sidecar.exclusive.forgetting`)."""
         self.bindings.forget(name)
         topic = self._topics.get(name)
         if topic is not None and not topic.serving and not any(p.busy or p.newcomers.order for p in topic.parts):
@@ -101,12 +101,12 @@ class GovernedTopics(Topics):
                 self._rescope(topic)
 
     def _replaced(self, topic: Topic) -> None:
-        """What owned something of it owns it no longer."""
+        """Call the watchers: the topic's parts have lost their owners."""
         for part in topic.parts:
             self.owner_may_have_changed(part)
 
     def _rescope(self, topic: Topic) -> None:
-        """Owners own something else from now on: nobody goes on with what he had."""
+        """Replace the state after a change of the scope: no owner keeps what it had."""
         found = self._begin(topic.name, topic.refusals)
         self._replaced(topic)
         if topic.serving:
@@ -116,7 +116,7 @@ class GovernedTopics(Topics):
     # Sequence ids ---------------------------------------------------------------------------------------------------
 
     async def keep_ids(self) -> None:
-        """Write snapshots when it is time, forget names that are idle. Until cancelled."""
+        """Write snapshots when they are due, and forget idle names, until cancelled."""
         forgot_at = self.now()
         while True:
             await asyncio.sleep(_SNAPSHOTS_S)
@@ -131,14 +131,14 @@ class GovernedTopics(Topics):
     # Upkeep -------------------------------------------------------------------------------------------------------
 
     def assume(self, terms: KeepAlive) -> None:
-        """What the brokers demand of every fence is known."""
+        """Apply what the brokers' settings require of every fence."""
         self.terms = terms
         for topic in self._topics.values():
             topic.upkeep.assume(terms)
 
     def kept_topics(self) -> list[Topic]:
-        """The topics whose fences this node keeps alive: those that it serves, and those that nobody serves where it
-        stands first in line.
+        """The topics whose fences this node keeps alive: those that it serves, and unserved ones that are
+        placed on it.
         """
         if self.draining:
             return []
@@ -148,8 +148,9 @@ class GovernedTopics(Topics):
         return [topic for topic in self._topics.values() if topic.serving or topic.name in self._orphans]
 
     def gone(self, names: set[str]) -> None:
-        """Kafka does not know these topics of `kept_topics`: until they are back their series are for others. What else
-        is kept of them goes once every broker says so: one that is created anew goes on with its generation.
+        """Handle topics of `kept_topics` that Kafka does not know: free their metric series until they exist again.
+        Their stored state is deleted when every broker has confirmed it. A topic that is created anew continues with
+        its generation.
         """
         self.tasks.start(self.forgetting.look(names))
         for name in names:
@@ -172,7 +173,7 @@ class GovernedTopics(Topics):
         return True
 
     def _find_orphans(self) -> set[str]:
-        """Topics that were served once, and are no more."""
+        """The topics that were served before, are served by no node now, and are placed on this one."""
         found: set[str] = set()
         for entry in self.changelog.view.entries(Kind.SERVING):
             name = entry.key.topic.encode()
@@ -187,21 +188,21 @@ class GovernedTopics(Topics):
     # Leases -------------------------------------------------------------------------------------------------------
 
     def served_topics(self) -> list[str]:
-        """What this node asserts to serve, with every heartbeat."""
+        """The topics that this node reports as served, with every heartbeat."""
         return [name for name, topic in self._topics.items() if topic.serving]
 
     def serves(self, name: str) -> bool:
-        """Whether a topic is among these, however many they are."""
+        """Whether a topic is one of `served_topics`; does not build the list."""
         topic = self._topics.get(name)
         return topic is not None and topic.serving
 
     def owned(self) -> list[Ownership]:
-        """The owners that this node asserts, with every heartbeat."""
+        """The owners that this node reports with every heartbeat."""
         return [record for topic in self._topics.values() if topic.serving for record in topic.as_owned()]
 
     def heard(self, live: LiveNodes, lost: set[str]) -> None:
-        """A heartbeat's answer: live nodes and the topics that they serve; `lost` are topics that another live node
-        serves.
+        """Apply a heartbeat's answer: live nodes and the topics that they serve. `lost`: topics of this node that
+        another live node serves.
         """
         self.catalog.heard(live)
         self.rights.heard(live.serving)
@@ -224,7 +225,7 @@ class GovernedTopics(Topics):
         await self.catalog.refill()
 
     async def drain(self) -> None:
-        """Take nothing new, finish what is in flight, let go of the right to serve."""
+        """Accept nothing new, finish the batches in flight, and give up the right to serve."""
         self.draining = True
         await asyncio.gather(*[topic.hand_back() for topic in self._topics.values() if topic.serving])
         self._unsubscribe()

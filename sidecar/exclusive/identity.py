@@ -1,7 +1,7 @@
 """Parses a client.id: `name(;key=value)*` (docs/reference/client-id.md). Pure.
 
 Parts without `=` are ignored, so that frameworks may append to it; an unknown key or value is an error that names it,
-never a silent fall back to sharing.
+never a silent fallback to sharing.
 """
 
 from dataclasses import dataclass, field
@@ -21,21 +21,21 @@ _MAX_GENERATION: Final = 2**63 - 1
 
 @dataclass(frozen=True, slots=True)
 class ClientIdentity:
-    """A parsed client id. `mode` and `generation` are None where the client asks for none."""
+    """A parsed client id. `mode` and `generation` are None if the client requests none."""
 
     raw: bytes
     name: str
     mode: AccessMode | None = None
     generation: int | None = None
     asks: bool = field(init=False, compare=False)
-    """Whether the client wants a topic in a way of its own: then the topic is governed, if it was not."""
+    """Whether the client requests a mode or generation: then its topics become governed."""
     shown: str = field(init=False, compare=False)
     """The name as it is remembered and shown (`shown_name`)."""
     is_named: bool = field(init=False, compare=False)
-    """False for the default names of client libraries: two processes would bear the same one."""
+    """False for the default names of client libraries: two processes would have the same one."""
 
     def __post_init__(self) -> None:
-        """Once for each connection, as each Produce reads what follows from the name."""
+        """Computed once per connection, as each Produce reads it."""
         object.__setattr__(self, "asks", self.mode is not None or self.generation is not None)
         object.__setattr__(self, "shown", shown_name(self.name))
         object.__setattr__(self, "is_named", not is_default_name(self.name))
@@ -47,7 +47,7 @@ class ClientIdentity:
 
 
 def producer_name(name: str) -> bytes | None:
-    """The name of a client as a producer name for sequence ids; None where two clients may share it, or is longer
+    """The name of a client as a producer name for sequence ids; None if two clients may share it, or it is longer
     than 255 bytes.
     """
     found = name.encode()

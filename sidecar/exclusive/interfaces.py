@@ -31,12 +31,12 @@ class Producing(Protocol):
     def connection_id(self) -> int: ...
     @property
     def caller(self) -> Caller:
-        """Which client it is: whose the producer ids are that it uses."""
+        """The client that its producer ids belong to."""
         ...
 
     @property
     def allowance(self) -> Allowance:
-        """What a thread opens of its batches."""
+        """The limit on what threads decompress of its batches."""
         ...
 
     @property
@@ -57,7 +57,7 @@ class Producing(Protocol):
 
 
 class OwnershipHooks(IdsHooks, Protocol):
-    """What the node wants to know (metrics, log); implementations are cheap and never raise."""
+    """Events for metrics and the log; implementations are cheap and never raise."""
 
     def governed_produce(self, topic: str, records: int, size: int) -> None: ...
     def fenced(self, topic: str, reason: str) -> None:
@@ -72,14 +72,14 @@ class OwnershipHooks(IdsHooks, Protocol):
 
     def released(self, topic: str, session: str, generation: int) -> None: ...
     def topic_forgotten(self, topic: str) -> None:
-        """The topic is served here no longer, or Kafka has it no more."""
+        """The node no longer serves the topic, or Kafka no longer has it."""
 
     def topic_gone(self, topic: str, generation: int) -> None:
-        """Kafka has the topic no more; of all that was kept its generation is left."""
+        """Kafka no longer has the topic; of its stored state only the generation is left."""
 
 
 class Served(Protocol):
-    """A topic that one node of all serves. `serving`: it is this node, whose heartbeats assert that."""
+    """A topic that exactly one node serves. `serving`: this node does, and reports that with its heartbeats."""
 
     name: str
     serving: bool
@@ -94,31 +94,31 @@ class Movable(Served, Protocol):
         ...
 
     async def hand_back(self) -> None:
-        """Finish what is in flight, serve no more."""
+        """Finish the batches in flight, and stop serving."""
 
 
 class OwnerKnown(Protocol):
-    """What is known of an owner. `record` is what the changelog says, at `position` in the ownership topic."""
+    """What is known of an owner. `record`: the changelog's record, at offset `position` in the ownership topic."""
 
     record: state.Ownership | None
     position: int
 
     @property
     def generation(self) -> int:
-        """0 before anybody owned it."""
+        """The generation; 0 before anybody owned it."""
         ...
 
     @property
     def holder(self) -> Holder | None:
-        """Who owns it, present or not."""
+        """The owner, connected or not."""
         ...
 
 
 class Waiting(Protocol):
-    """Who waits."""
+    """The sessions that wait."""
 
     def sessions(self) -> tuple[str, ...]:
-        """In order."""
+        """The sessions that wait, in order."""
         ...
 
 
@@ -133,7 +133,7 @@ class Owning(Served, Protocol):
     def queue(self) -> Waiting: ...
     @property
     def written_under(self) -> TakenSlot | None:
-        """The slot epoch that its owner writes under here, where it does."""
+        """The slot epoch under which its owner writes here; None if it does not."""
         ...
 
 
@@ -144,18 +144,18 @@ class WholeTopic(Protocol):
 
     @property
     def ids(self) -> TopicIds | None:
-        """The sequence ids of the topic, where it has any."""
+        """The sequence ids of the topic; None if it has none."""
         ...
 
     async def take(self, partition: int) -> Stamp:
-        """The right to serve the topic and its master slot, whose stamp is returned."""
+        """Take the right to serve the topic and its master slot; returns the slot's stamp."""
         ...
 
     def outdated(self) -> None:
-        """The master slot is of a topic that was deleted: it is taken anew before anything else."""
+        """Note that the master slot was taken in a deleted topic: it is taken again before anything else."""
 
     def taken(self, slot: SlotName) -> None:
-        """The partition's slot was taken for its owner."""
+        """Note that a partition's slot was taken for its owner."""
 
     def forget_if_idle(self, partition: int) -> None:
-        """The partition has no operation in progress any more."""
+        """Forget a partition that needs no state; called when it has no operation in progress any more."""

@@ -1,6 +1,7 @@
 """Keeps the fences of a node's topics alive, and checks which writers the leaders remember.
 
-`upkeep` decides for each topic what is due and how old records may be; settings are read here, once a minute for all.
+`upkeep` decides for each topic what is due and how old records may be; the settings are read here, once a minute for
+all topics.
 """
 
 import asyncio
@@ -33,13 +34,13 @@ _PASSING: Final = (*FAILURES, MetadataUnavailable)
 _LOOK_S: Final = 5.0
 """How often leaders are asked what they remember of writers whose headers were believed."""
 _GONE_S: Final = 30.0
-"""How long a topic has to be unknown to be gone: a broker may not have heard of a new one yet."""
+"""How long a topic has to be unknown to count as deleted: a broker may not know a new one yet."""
 
 
 @dataclass(eq=False)
 class Keeper:
-    """Renews the fences of all topics of a node, at no more than some at once. `_failed` is told of what cannot be done
-    now, with the topic's name.
+    """Renews the fences of all topics of a node, some at the same time. `_failed` is called with a topic's name and the
+    error if something fails now.
     """
 
     _upstream: KafkaUpstream
@@ -56,7 +57,7 @@ class Keeper:
     _slots: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_AT_ONCE))
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Renew fences that are due, until cancelled."""
         while True:
             topics = self._governed.kept_topics()
             await self._read(topics)
@@ -89,7 +90,7 @@ class Keeper:
             self._looking = False
 
     async def look(self, topics: list[Topic]) -> None:
-        """Compare what leaders remember of the topics' writers with what may be. Raises as `Witness.producers`."""
+        """Compare the times that leaders remember with the believed headers. Raises as `Witness.producers`."""
         asked: dict[str, tuple[int, ...]] = {}
         for topic in topics:
             topic.upkeep.asked()
@@ -106,7 +107,7 @@ class Keeper:
                     self._failed(topic.name, KafkaError(ErrorCode.INVALID_TIMESTAMP, message))
 
     async def _read(self, topics: list[Topic]) -> None:
-        """Ask for the settings that matter: once a minute, and at once for a topic that is new here."""
+        """Read the settings of brokers and topics: once a minute, and at once if a topic is new here."""
         now = asyncio.get_running_loop().time()
         if self._of_brokers is None:
             with suppress(UpstreamError, KafkaError, TimeoutError):  # asked again with the next tick
@@ -132,7 +133,7 @@ class Keeper:
         self._governed.gone({name for name, since in self._unknown_since.items() if now - since >= _GONE_S})
 
     def read_soon(self) -> None:
-        """Somebody changed the settings of a topic."""
+        """Read the settings at the next tick: those of a topic were changed."""
         self._asked.clear()
 
     async def _renew(self, topic: Topic) -> None:

@@ -1,5 +1,5 @@
-"""The sessions at a topic other than its owner: waiting, deposed, those whose own ghost may hold it, and their refused
-sequences. Bounded by the number of connections, or by a limit; decides nothing (`claims` does).
+"""Remembers the sessions of a topic other than its owner: those that wait, were deposed, or may be blocked by their own
+ghost; and refused sequences. Bounded by the number of connections, or by a limit. `claims` makes the decisions.
 """
 
 from collections import OrderedDict
@@ -26,15 +26,15 @@ _Place: TypeAlias = "tuple[Refusals, Session]"
 
 
 class RefusedLedger:
-    """How much the topics of a node remember of refused sequences, and of whom it goes first where that is too much: of
-    the sessions without a connection, then of the one that was refused longest ago.
+    """Limits the refused sequences that the topics of a node remember. Above the limit it forgets those of sessions
+    without a connection first, then those of the session that was refused longest ago.
 
-    A session whose refused sequences were forgotten is refused with 45 OUT_OF_ORDER_SEQUENCE_NUMBER where its client
-    goes on after them: that is never taken for a repeat, and nothing of it is appended in a wrong place.
+    If a client continues after refused sequences that were forgotten, it is refused with 45
+    OUT_OF_ORDER_SEQUENCE_NUMBER: its batches are never taken for repeats, nor appended in a wrong place.
     """
 
     def __init__(self, most: int = _REFUSED_KEPT, gone: int = _REFUSED_KEPT_GONE) -> None:
-        """`most`: spans and partitions of all sessions together; `gone`: of those without a connection."""
+        """`most`: spans and partitions of all sessions together. `gone`: the same, of sessions without a connection."""
         self._limits = most, gone
         self._sizes: tuple[OrderedDict[_Place, int], OrderedDict[_Place, int]] = OrderedDict(), OrderedDict()
         self._totals = [0, 0]
@@ -43,11 +43,11 @@ class RefusedLedger:
 
     @property
     def total(self) -> int:
-        """Spans and partitions that are remembered."""
+        """The number of spans and partitions that are remembered."""
         return sum(self._totals)
 
     def noted(self, place: _Place, more: int, connection: int | None) -> None:
-        """A session has so much more now, and speaks by this connection (None: as before)."""
+        """Add `more` to the size of a session, which uses this connection now (None: the same as before)."""
         connection = self._connection.get(place) if connection is None else connection
         size = self._take(place) + more
         if connection is not None:
@@ -56,7 +56,7 @@ class RefusedLedger:
         self._put(place, size, gone=False)
 
     def dropped(self, place: _Place) -> None:
-        """A session has nothing any more."""
+        """Remove a session that has no refused sequences any more."""
         self._take(place)
 
     def _take(self, place: _Place) -> int:
@@ -69,7 +69,7 @@ class RefusedLedger:
         return found
 
     def connection_closed(self, connection: int) -> None:
-        """What spoke by it may come back by another one: some of that is kept."""
+        """Keep some of its sessions' sequences: they may come back on another connection."""
         for place in self._of_connection.pop(connection, ()):
             self._connection.pop(place, None)
             size = self._sizes[0].pop(place, 0)
@@ -93,17 +93,17 @@ class RefusedLedger:
 
 
 class Refusals:
-    """Sequences refused for good, by session and partition of one topic, until they are written down with a slot. Only
-    of partitions that the topic has (`existing`), and only of what came from the session's own client (`bindings`).
+    """Sequences that got a final error, by session and partition of one topic, until a slot's record has them. Only of
+    partitions that exist (`ExistingPartitions`), and only of batches of the session's own client (`bindings`).
     """
 
     def __init__(self, ledger: RefusedLedger | None = None) -> None:
-        """`ledger`: what all topics of a node share."""
+        """`ledger`: the limit that all topics of a node share."""
         self._found: dict[Session, dict[int, RefusedSequences]] = {}
         self._ledger = ledger or RefusedLedger()
 
     def add(self, claimant: Claimant, partition: int, header: BatchHeader) -> None:
-        """A final error that is not the end of the session: its client counts these sequences as used."""
+        """Note a final error that does not end the session: its client counts these sequences as used."""
         if header.producer_id >= 0:
             self.note(
                 claimant.session,
@@ -142,7 +142,7 @@ class Refusals:
         return {partition: found for partition, found in by_partition.items() if scope.covers(partition)}
 
     def forgive(self, session: Session, scope: SlotScope) -> None:
-        """They are written down with the session's slot."""
+        """Forget these sequences: the record of the session's slot has them."""
         forgiven = 0
         for partition, found in self.of(session, scope).items():
             del self._found[session][partition]
@@ -153,7 +153,7 @@ class Refusals:
             self._ledger.noted((self, session), -forgiven, None)
 
     def forget(self, session: Session) -> None:
-        """Nothing of a session counts as refused."""
+        """Forget all refused sequences of a session."""
         if self._found.pop(session, None) is not None:
             self._ledger.dropped((self, session))
 
@@ -162,16 +162,16 @@ class Newcomers:
     """State of one topic or partition. Times are monotonic seconds unless they say otherwise."""
 
     def __init__(self, grace: float) -> None:
-        """`grace`: for so many seconds an idempotent session keeps its place without a connection."""
+        """`grace`: how long an idempotent session keeps its place without a connection, in seconds."""
         self._grace = grace
         self.tainted: set[int] = set()
-        """Connections that carried a deposed session: whatever else they carry strikes back."""
+        """Connections that carried a deposed session: everything else on them is refused too."""
         self.ghosts: dict[int, float] = {}
-        """When the first batch under the owner's own name came, by connection."""
+        """By connection, when the first batch under the owner's own name arrived."""
         self.struck: dict[str, int] = {}
-        """Sessions answered PRODUCER_FENCED that the changelog does not list, and their last try in Unix ms."""
+        """The last try (Unix ms) of sessions that were answered PRODUCER_FENCED and are not in the changelog's list."""
         self._again: dict[str, int] = {}
-        """The same of those that it lists, with an earlier try: as many as it lists, never displaced by others."""
+        """The same for sessions in that list, with an earlier try. Sessions outside the list never displace them."""
         self._waiting: dict[Session, tuple[Claimant | None, float, float]] = {}
         self._order: tuple[str, ...] = ()
         self._pruned = 0.0
@@ -180,19 +180,19 @@ class Newcomers:
 
     @property
     def order(self) -> tuple[str, ...]:
-        """The sessions that wait or are expected to; another object once that has changed."""
+        """The sessions that wait or are expected to wait, in order. A change makes a new tuple."""
         return self._order
 
     def queue(self, now: float) -> tuple[str, ...]:
-        """The sessions that wait, in order; a session that has not tried for a while is gone."""
+        """The sessions that wait, in order, without those that have not tried again in time."""
         if self._order and now - self._pruned > _PRUNE_S:
             self._pruned = now
             self._leave([session for session, (_, _, until) in self._waiting.items() if now > until])
         return self._order
 
     def wait(self, claimant: Claimant, now: float, patience: float = KEPT_S, *, came: float | None = None) -> None:
-        """It takes a place, or keeps the one it has, for so many seconds. `came`: when it came first; before all who
-        came later, also where it has lost its place meanwhile.
+        """Give a claimant a place for `patience` seconds, or extend its place. `came`: when it first arrived (None:
+        now). It is placed before all that arrived later, even if it lost its place in between.
         """
         session, before = claimant.session, self._waiting.get(claimant.session)
         since = now if came is None else came
@@ -208,18 +208,18 @@ class Newcomers:
         self._order = tuple(self._waiting)
 
     def expect(self, sessions: Iterable[Session], now: float) -> None:
-        """These waited at the node that served the topic before: each keeps its place if it comes soon."""
+        """Keep the places of sessions that waited at the previous node, for those that come back within the grace."""
         until = now + self._grace
         before = {session: (None, now, until) for session in sessions if not session.is_plain}
         self._waiting = {**before, **self._waiting}
         self._order = tuple(self._waiting)
 
     def leave(self, session: Session) -> None:
-        """It waits no more."""
+        """Remove a session from the queue."""
         self._leave((session,))
 
     def _leave(self, sessions: Iterable[Session]) -> None:
-        """However many they are, the queue is walked once."""
+        """Remove sessions from the queue; goes through the queue only once."""
         before = len(self._waiting)
         for session in sessions:
             self._waiting.pop(session, None)
@@ -227,27 +227,27 @@ class Newcomers:
             self._order = tuple(self._waiting)
 
     def waiting(self, now: float) -> list[tuple[Claimant, float]]:
-        """Who waits, in order, and since when."""
+        """The claimants that wait, in order, and since when."""
         self.queue(now)
         return [(claimant, since) for claimant, since, _ in self._waiting.values() if claimant is not None]
 
     def count(self, now: float) -> int:
-        """How many wait."""
+        """The number of claimants that wait."""
         self.queue(now)
         return sum(claimant is not None for claimant, _, _ in self._waiting.values())
 
     # Refusals -----------------------------------------------------------------------------------------------------
 
     def taint(self, connections: Iterable[int]) -> None:
-        """These carried a session that lost the topic."""
+        """Taint connections that carried a session which lost the topic."""
         self.tainted.update(connections)
 
     def may_be_ghost(self, connection: int, now: float) -> None:
-        """Somebody comes under the owner's own name while that one is connected."""
+        """Note a connection that uses the owner's own name while the owner is connected."""
         self.ghosts.setdefault(connection, now)
 
     def fenced(self, claimant: Claimant, wall_ms: int, *, listed: bool = False) -> None:
-        """A deposed session tried again, or another one on its connection. `listed`: the changelog has it."""
+        """Note a try of a deposed session, or of another one on its connection. `listed`: the changelog lists it."""
         self.tainted.add(claimant.connection)
         if claimant.session.is_plain:
             return
@@ -259,20 +259,20 @@ class Newcomers:
         self.struck[claimant.session] = wall_ms
 
     def tries(self) -> dict[str, int]:
-        """What the changelog does not know of sessions that were answered PRODUCER_FENCED."""
+        """The last tries of sessions that were answered PRODUCER_FENCED, for the changelog."""
         return {**self.struck, **self._again}
 
     # What ends them -----------------------------------------------------------------------------------------------
 
     def claimed(self, session: Session, evicted: Iterable[Session], deposed: Container[str]) -> None:
-        """A session owns the topic now, and those `evicted` wait no more; the changelog lists `deposed` ones."""
+        """Update after a claim by `session`. `evicted` sessions leave the queue; the changelog lists `deposed`."""
         self.ghosts.clear()
         self.struck = {session: found for session, found in self.struck.items() if session not in deposed}
         self._again.clear()
         self._leave((session, *evicted))
 
     def connection_closed(self, connection: int, now: float) -> None:
-        """A plain session dies with its connection; an idempotent one keeps its place for a while."""
+        """Handle the end of a connection: a plain session leaves, an idempotent one keeps its place for the grace."""
         self.tainted.discard(connection)
         self.ghosts.pop(connection, None)
         for session, (claimant, since, _) in list(self._waiting.items()):
@@ -285,7 +285,7 @@ class Newcomers:
 
 
 class TopicQueue:
-    """Who waits for one topic or partition: places are those of `newcomers`, and every change is kept in Redis."""
+    """The queue of one topic or partition: its places are in `newcomers`, and Redis gets every change."""
 
     def __init__(self, topic: Owning, newcomers: Newcomers, environment: Environment) -> None:
         self._topic = topic
@@ -294,25 +294,25 @@ class TopicQueue:
         self._kept: tuple[str, ...] = ()
 
     def wait(self, claimant: Claimant, now: float) -> None:
-        """A claimant waits, for as long as clients take to try again."""
+        """Let a claimant wait, for the time in which clients try again."""
         self._newcomers.wait(claimant, now)
         self.changed()
 
     def keep_place(self, claimant: Claimant, seconds: float, came: float) -> None:
-        """A claimant waits that came at `came` (monotonic seconds), for so many seconds unless it says so again or
-        `leave` is called.
+        """Let a claimant that arrived at `came` (monotonic seconds) wait for `seconds`. Another call
+        extends that, `leave` ends it.
         """
         self._newcomers.wait(claimant, self._env.now(), seconds, came=came)
         self.changed()
 
     def leave(self, session: Session) -> None:
-        """It waits no more."""
+        """Remove a session from the queue."""
         self._newcomers.leave(session)
         self.changed()
         self._env.owner_may_have_changed(self._topic)
 
     def changed(self) -> None:
-        """Others may wait than before."""
+        """Store the queue in Redis if its sessions have changed."""
         if self._newcomers.order is not self._kept:
             self._kept = self._newcomers.order
             self._env.queues.changed(self._topic)
@@ -326,11 +326,11 @@ class TopicQueue:
         return next(iter(self.sessions()), None)
 
     def count(self) -> int:
-        """How many wait. Cheap where none does, as it is asked of thousands of partitions."""
+        """The number of claimants that wait. Cheap if none does: it is called for thousands of partitions."""
         return self._newcomers.count(self._env.now()) if self._newcomers.order else 0
 
     def in_ms(self) -> list[tuple[str, tuple[Claimant, int]]]:
-        """Who waits, in order, and since when (Unix milliseconds), for people."""
+        """The sessions and claimants that wait, in order, and since when (Unix ms); for display."""
         wall, now = self._env.wall_ms(), self._env.now()
         return [
             (claimant.session, (claimant, wall - int((now - since) * 1000)))

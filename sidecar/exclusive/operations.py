@@ -1,6 +1,6 @@
 """One operation at a time on a topic; batches that arrive meanwhile wait in order, two seconds at most.
 
-Then they are answered 5 LEADER_NOT_AVAILABLE and the client retries: a held answer blocks everything else that the
+Then they are answered 5 LEADER_NOT_AVAILABLE and the client retries: a delayed answer blocks everything else that the
 client sends. The topic defines what an operation does and how its failure is answered.
 """
 
@@ -30,7 +30,7 @@ BUSY: Final = Outcome(ErrorCode.LEADER_NOT_AVAILABLE, message="the topic is chan
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Offer:
-    """A batch that wants in, or a claim by request (`NO_BATCH`, no bytes): judged alike, written or only granted.
+    """A batch to write, or a claim by request (`NO_BATCH`, no bytes), which is only granted. Both are judged alike.
 
     `alive` returns whether its client is still connected; `done` is called once.
     """
@@ -54,9 +54,9 @@ class Offer:
 class Operations:
     """The operation under way, if any, and what waits for it.
 
-    `judge` decides on a batch while nothing is under way, and may begin an operation. `failed` takes the exception that
-    ended one and says how the batches that waited are answered, None to judge them anew; what it does not expect it
-    raises again. `idle` is called when an operation and what it held is done with.
+    `judge` decides on a batch while nothing is under way, and may begin an operation. `failed` takes the exception
+    that ended one, and returns the answer to the batches that waited, or None to judge them again. It raises unexpected
+    exceptions again. `idle` is called when an operation has ended and its waiting batches were handled.
     """
 
     _tasks: Tasks
@@ -80,7 +80,7 @@ class Operations:
             self._held.append(offer)
 
     def answer(self, offer: Offer, outcome: Outcome) -> None:
-        """Answer a batch that goes nowhere."""
+        """Answer a batch that is not forwarded."""
         self._forwarder.released(len(offer.batch))
         offer.done(outcome)
 
@@ -95,7 +95,7 @@ class Operations:
         return self._task
 
     async def perform(self, work: Callable[[], Coroutine[None, None, None]]) -> None:
-        """Do something while no batch is decided on. Raises what it raises."""
+        """Run `work` as an operation, and wait for it. Raises what `work` raises."""
         failures: list[Exception] = []
 
         async def operation() -> None:
@@ -110,15 +110,15 @@ class Operations:
             raise failures[0]
 
     def reject(self, offer: Offer, outcome: Outcome) -> None:
-        """Answer the batch that caused the operation under way, unless that took so long that it is answered
-        already.
+        """Answer the batch that caused the operation, unless it was answered already because the operation took
+        long.
         """
         if offer in self._held:
             self._held.remove(offer)
             self.answer(offer, outcome)
 
     async def over(self) -> None:
-        """Wait for the operation under way, and those that it brings about."""
+        """Wait for the present operation, and those that follow from it."""
         while self._task is not None:
             await asyncio.wait([self._task])
 
@@ -141,8 +141,8 @@ class Operations:
                     self._idle()
 
     def _settle(self, held: deque[Offer], refusal: Outcome | None) -> None:
-        """Answer what was held, or judge it anew where there is no refusal. After an unexpected
-        failure of one the others are answered all the same.
+        """Answer the batches that waited, or judge them again if there is no refusal. If one fails unexpectedly, the
+        others are still answered.
         """
         try:
             while held:
@@ -158,7 +158,7 @@ class Operations:
                 self._settle(held, BUSY)
 
     def _too_slow(self) -> None:
-        """The operation takes long: clients shall not be blocked by it."""
+        """Answer all waiting batches, because the operation takes long: it shall not block clients."""
         self._slow = True
         held, self._held = self._held, deque()
         for offer in held:

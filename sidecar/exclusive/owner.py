@@ -14,9 +14,9 @@ from sidecar.v1 import state_pb2 as state
 
 
 class TopicOwner:
-    """Whose one topic or partition is: by the changelog, by Redis, and by what this node does itself.
+    """The owner of one topic or partition: by the changelog, by Redis, and by what this node does itself.
 
-    `record` is what the changelog says, at `position` in the ownership topic; None and -1 where it says nothing.
+    `record`: the changelog's newest record, at offset `position` in the ownership topic; None and -1 without one.
     """
 
     def __init__(self, scope: SlotScope, environment: Environment) -> None:
@@ -27,13 +27,13 @@ class TopicOwner:
         self._scope = scope
         self._env = environment
         self.holder: Held | None = None
-        """Who owns it, present or not: the state that `ownership` describes."""
+        """The owner, connected or not: the state that `ownership` describes."""
         self._floor = 0
         self.read()
 
     @property
     def current(self) -> Held | None:
-        """The holder, unless it is only awaited and its time is over."""
+        """The holder; None also if it is absent and its grace has ended."""
         return self.holder if is_held(self.holder, self._env.now()) else None
 
     @property
@@ -43,13 +43,13 @@ class TopicOwner:
 
     @property
     def _alone_until(self) -> float | None:
-        """How long an owner keeps it after its last connection ended; None: not at all."""
+        """Until when an owner keeps it after its last connection closed; None: it does not."""
         grace = self._env.disconnect_grace
         return self._env.now() + grace if grace > 0 else None
 
     @property
     def generation(self) -> int:
-        """0 before anybody owned it."""
+        """The generation; 0 before anybody owned it."""
         return max(self.record.generation if self.record is not None else 0, self._floor)
 
     @property
@@ -58,38 +58,38 @@ class TopicOwner:
         return self._env.changelog.view.ownership(self._scope.topic, self._scope.slot)
 
     def is_deposed(self, session: Session) -> bool:
-        """Whether a record says that a session lost this for ever."""
+        """Whether a record lists a session as deposed from this."""
         return session in self.listed or self._env.deposed.has(self._scope, session)
 
     def connected(self, connection: int, *, writes: bool = False) -> None:
-        """A connection speaks for the owner. `writes`: its own batch was admitted."""
+        """Add a connection of the owner. `writes`: a batch on it was admitted."""
         self.holder = ownership.connected(self.holder, connection, writes=writes)
 
     def disconnected(self, connection: int) -> None:
-        """A connection is gone."""
+        """Remove a closed connection."""
         self.holder = ownership.disconnected(self.holder, connection, self._alone_until)
 
     def taken_over(self, owner: Owned | None) -> None:
-        """A takeover was committed for this owner, or for nobody."""
+        """Set the owner after a committed takeover; None: nobody."""
         self.holder = ownership.taken_over(self.holder, owner, self._alone_until)
 
     def freed(self) -> None:
-        """The owner was let go of, or others write beside each other."""
+        """Remove the owner: it was released, or sessions write beside each other."""
         self.holder = None
 
     def note(self, record: state.Ownership, position: int) -> None:
-        """What the changelog says now."""
+        """Set the changelog's newest record, and its offset."""
         self.record, self.position = record, position
         self.listed = frozenset(deposed.session for deposed in record.deposed)
 
     def read(self) -> None:
-        """Take over what the changelog says, after a start or a loss. An owner that is still held may come back."""
+        """Read the owner from the changelog, after a start or a lost epoch. It may come back within the grace."""
         entry = self.entry
         self._floor = generation_floor(self._env.changelog.view, self._scope)
         self.holder = None if entry is None else self._named(entry)
 
     def _named(self, entry: Entry[state.Ownership]) -> Awaited | None:
-        """The owner that a record names, which may come back."""
+        """The owner that a record names, if it may come back."""
         value = entry.value
         self.note(value, entry.offset)
         if value.released_ms or not value.session or is_outdated(self._env.changelog.view, self._scope, entry):
@@ -104,8 +104,8 @@ class TopicOwner:
         self.holder = ownership.moved_away(self.holder, self._env.now() + self._env.reconnect_grace)
 
     def learn(self, owner: Ownership | None) -> bool:
-        """Redis knows a holder that this node did not: it may come back, as after a start. False where this is no
-        news.
+        """Note a holder that Redis knows and this node did not: it may come back, as after a start. False if the
+        node knew a holder already, or Redis has none.
         """
         if owner is None or owner.session is None or self.current is not None:
             return False
@@ -115,7 +115,7 @@ class TopicOwner:
         return True
 
     def in_redis(self) -> list[Ownership]:
-        """What a node that serves it asserts to Redis with every heartbeat."""
+        """The ownership that the serving node reports to Redis with every heartbeat."""
         entry = self.entry
         return [] if entry is None else [self._as_in_redis(entry)]
 

@@ -1,10 +1,10 @@
-"""Who owns a topic, or a partition with its own owner, as one node knows it. Pure; the theory first.
+"""The states of ownership of a topic, or of a partition with its own owner, as one node knows them. Pure.
 
 A topic is in one of four states, and a function of an event's name says which one follows:
 
-- None: nobody owns it. Sessions may write beside each other where its policy lets them (`shared` knows them).
+- None: nobody owns it. Sessions may write beside each other if its policy allows it (they are in `shared`).
 - `Owned`: a session owns it, and this node serves it.
-- `Leaving`: the owner has no connection any more. It loses the topic at `until`, unless it connects or writes before.
+- `Leaving`: the owner's last connection closed. It loses the topic at `until`, unless it connects or writes before.
 - `Awaited`: the owner was served by another node, or by this one before a restart or a lost epoch. Until `until` it may
   come back.
 
@@ -15,13 +15,13 @@ A topic is in one of four states, and a function of an event's name says which o
 | `connected`, or wrote | - | Owned | Owned | Owned |
 | `disconnected`, the last connection | - | Leaving, or Owned by nobody's connection | - | - |
 | `taken_over` for a session, or nobody | Owned, None | Owned, None | Owned, None | Owned, None |
-| let go of, or shared | - | None | None | None |
+| released, or shared | - | None | None | None |
 
 A plain session (`conn:…`) never comes back: `moved_away` leaves its state as it is. While a takeover or another
-operation is under way (`operations`) the state is that from before it, and no batch is judged by it. Who waits and who
-was deposed is not part of the state: `newcomers` and the ownership record know. PIP-68.
+operation is under way (`operations`) the state is that from before it, and no batch is judged by it. Sessions
+that wait or were deposed are not part of the state: they are in `newcomers` and the ownership record. PIP-68.
 
-`owner` keeps the state of one topic, and alone changes it.
+`owner` stores the state of one topic, and only `owner` changes it.
 """
 
 from dataclasses import dataclass, replace
@@ -34,8 +34,8 @@ from sidecar.protocol.session import Session
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """A session that owns the topic. `connections` are those on this node that carried its Produce, or claimed for it
-    by request; of these only the `writers` are known to be of the client.id that its producer id belongs to.
+    """A session that owns the topic. `connections`: those on this node that carried its Produce, or claimed for it by
+    request. `writers`: those of them that are known to be of the client that its producer id belongs to.
     """
 
     session: Session
@@ -47,13 +47,13 @@ class Holder:
 
     @property
     def label(self) -> str:
-        """For people."""
+        """What messages call it."""
         return self.name or self.session
 
 
 @dataclass(frozen=True, slots=True)
 class Owned(Holder):
-    """The session owns it, served by this node. Without a connection it is about to be let go of."""
+    """The session owns the topic, and this node serves it. Without a connection it is about to be released."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,12 +65,12 @@ class Absent(Holder):
 
 @dataclass(frozen=True, slots=True)
 class Leaving(Absent):
-    """Its last connection is gone; the node lets the topic go at `until`."""
+    """Its last connection closed; the node releases the topic at `until`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Awaited(Absent):
-    """`recorded`: what Redis has of it, to be released there where it does not come back."""
+    """`recorded`: its ownership in Redis, which is released there if it does not come back."""
 
     recorded: RedisOwnership | None = None
 
@@ -80,19 +80,19 @@ State: TypeAlias = Held | None
 
 
 def seconds_left(state: State, now: float) -> float | None:
-    """In how many seconds the node has to let the topic go, at most 0 where it is time; None: not at all."""
+    """The seconds until the node has to release the topic, at most 0 if that is due; None: it has not to."""
     if isinstance(state, Leaving):
         return state.until - now
     return 0.0 if isinstance(state, Owned) and not state.connections else None
 
 
 def is_held(state: State, now: float) -> bool:
-    """Whether somebody owns the topic, or may still come back to it."""
+    """Whether a session owns the topic, or may still come back to it."""
     return state is not None and not (isinstance(state, Absent) and state.until <= now)
 
 
 def moved_away(state: State, until: float) -> State:
-    """Another node serves the topic. If that one goes, the owner may come here `until` then."""
+    """The state while another node serves the topic. If that node dies, the owner may come back here `until` then."""
     if state is None or state.session.is_plain:
         return state
     recorded = state.recorded if isinstance(state, Awaited) else None
@@ -100,7 +100,7 @@ def moved_away(state: State, until: float) -> State:
 
 
 def connected(state: State, connection: int, *, writes: bool = False) -> State:
-    """A connection speaks for the owner. `writes`: its own batch was admitted."""
+    """The state with one more connection of the owner. `writes`: a batch on it was admitted."""
     if state is None:
         return None
     owned = _owned(state)
@@ -115,7 +115,7 @@ def connected(state: State, connection: int, *, writes: bool = False) -> State:
 
 
 def disconnected(state: State, connection: int, until: float | None) -> State:
-    """A connection is gone. `until`: how long an owner without any keeps the topic; None: no longer than until now."""
+    """The state without a closed connection. `until`: when an owner without any loses the topic; None: now."""
     if state is None or connection not in state.connections:
         return state
     left = {connection}
@@ -124,7 +124,7 @@ def disconnected(state: State, connection: int, until: float | None) -> State:
 
 
 def taken_over(state: State, owner: Owned | None, until: float | None) -> State:
-    """A takeover was committed. `owner`: without the connections that it had in the state before; None: nobody owns the
+    """The state after a committed takeover. `owner`: without the connections that it had before; None: nobody owns the
     topic. `until`: as in `disconnected`.
     """
     if owner is None:
@@ -141,7 +141,7 @@ def _owned(state: Held) -> Owned:
 
 
 def _alone(owner: Owned, until: float | None) -> Owned | Leaving:
-    """An owner without a connection leaves, after the grace where there is one."""
+    """The owner, as `Leaving` if it has no connection and there is a grace."""
     if owner.connections or until is None:
         return owner
     return Leaving(owner.session, owner.name, owner.mode, owner.generation, until=until)

@@ -34,7 +34,7 @@ class OwnershipEvents:
     def taken_over(
         self, topic: Owning, request: Request, before: Holder | None, seconds: float, by: Caller | None
     ) -> None:
-        """A takeover gave a topic or partition an owner, or took it away. `by`: whose batch or claim began it."""
+        """Report a takeover of a topic or partition. `by`: the client whose batch or claim began it."""
         holder = topic.owner.holder
         kept = before is not None and holder is not None and before.session == holder.session
         deposed = before.label if before is not None and request.deposes and not kept else None
@@ -55,7 +55,7 @@ class OwnershipEvents:
         self._add_event(kind, topic, holder or before, deposed=deposed or "")
 
     def _owner_changed(self, topic: Owning, label: str | None, mode: str | None) -> None:
-        """A topic's generation is the highest of its partitions' where those have their own owners."""
+        """Report the owner to the metrics; a topic with owners per partition has their highest generation."""
         if topic.scope.is_master:
             self._hooks.owner_changed(topic.name, topic.owner.generation, label, mode if label is not None else None)
         else:
@@ -63,12 +63,12 @@ class OwnershipEvents:
             self._hooks.owner_changed(topic.name, highest, None, None)
 
     def report_again(self, topic: Owning) -> None:
-        """Metrics may have forgotten how a topic stands."""
+        """Report a topic's owner again: metrics may have forgotten it."""
         holder = topic.owner.holder
         self._owner_changed(topic, holder.label if holder else None, holder.mode.value if holder else None)
 
     def shared_opened(self, topic: str, taken: TakenSlot, client: str) -> None:
-        """A session writes beside others from now on, under this epoch."""
+        """Report that a session writes beside others from now on, under this epoch."""
         event = state.Event(
             kind=state.Event.CLAIMED, topic=topic, session=taken.session, name=taken.name, mode=control.SHARED,
             client=client,
@@ -76,12 +76,12 @@ class OwnershipEvents:
         self._add(event, taken)
 
     def shared(self, topic: Owning, last: Holder) -> None:
-        """Others write beside each other now: the last owner is deposed."""
+        """Report that the last owner is deposed: sessions write beside each other now."""
         self._owner_changed(topic, None, None)
         self._add_event(state.Event.DEPOSED, topic, last, reason="shared producers write now")
 
     async def released(self, topic: Owning, holder: Holder) -> None:
-        """The owner let go."""
+        """Report that the owner was released."""
         self._hooks.released(topic.name, holder.session, topic.owner.generation)
         self._owner_changed(topic, None, None)
         self._add_event(state.Event.RELEASED, topic, holder)
@@ -127,8 +127,8 @@ class OwnershipEvents:
         self._add(event, topic.written_under)
 
     def policy_changed(self, name: str, body: str, at_ms: int, by: str) -> None:
-        """An operator, or a client by its mode, changed a policy; `body` is empty where it is gone, `by` where nobody
-        knows who it was.
+        """Report that an operator, or a client by its mode, changed a policy. `body` is empty if it was deleted, `by`
+        if its author is unknown.
 
         `at_ms` is no later than what nodes do because of it: an audit uses it to see which epochs came before.
         """
@@ -138,14 +138,14 @@ class OwnershipEvents:
         self._add(event)
 
     async def client_refused(self, topic: str, client_id: str, host: str, detail: str, at_ms: int) -> None:
-        """A client was refused something of a topic, "" where it is of none, for a reason that is new."""
+        """Report that a client was refused for a new reason. `topic`: "" if it is about no topic."""
         event = state.Event(
             kind=state.Event.REFUSED, at_ms=at_ms, topic=topic, name=client_id, client=host, detail=detail
         )
         await self._append(self._signed(event))
 
     def _add(self, event: state.Event, taken: TakenSlot | None = None) -> None:
-        """`taken`: the slot epoch that the owner writes under."""
+        """Append an event. `taken`: the slot epoch under which the owner writes."""
         if taken is not None:
             event.producer_id, event.producer_epoch = taken.stamp.producer_id, taken.stamp.epoch
             if taken.caller is not None:

@@ -1,4 +1,4 @@
-"""Claims to topics and partitions by request (own APIs) instead of by a first batch: looked at, then taken.
+"""Claims topics and partitions by request (own APIs) instead of by a first batch: it looks first, then takes.
 
 The same rules hold as for batches (`claims`), the same takeover follows, and the same sessions own: a session that owns
 a topic by request writes to it as its owner, and one that owns it by a batch may ask for it again. `look` changes
@@ -38,8 +38,8 @@ _UNAVAILABLE: Final = (MetadataUnavailable, UpstreamError, ChangelogError, Timeo
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TopicClaim:
-    """One claim to write. `partition` is given where the topic's partitions have their own owners. `client` is for
-    people, `alive` returns whether the claimant's connection still stands.
+    """One claim to write. `partition` is given where the topic's partitions have their own owners. `client`: for
+    display. `alive` returns whether the claimant's connection is still open.
     """
 
     topic: str
@@ -49,7 +49,7 @@ class TopicClaim:
     alive: Callable[[], bool]
 
     def by(self, connection: int, alive: Callable[[], bool]) -> TopicClaim:
-        """The same claim, spoken for by another connection."""
+        """The same claim, made on another connection."""
         return replace(self, claimant=replace(self.claimant, connection=connection), alive=alive)
 
 
@@ -66,7 +66,7 @@ _ERRORS: Final[Mapping[int, control.Error]] = {
 
 
 def refused(claimant: Claimant, code: int, message: str | None) -> Look:
-    """The error for a claimant by Kafka's error code, as a batch of its would be answered."""
+    """The error for a claimant, from the Kafka error that its batch would get."""
     error = _ERRORS.get(code, control.UNAVAILABLE)
     if code == ErrorCode.POLICY_VIOLATION:
         error = control.HELD
@@ -86,7 +86,7 @@ class TopicOwners:
     # Before a claim -------------------------------------------------------------------------------------------------
 
     async def govern(self, names: Iterable[str]) -> dict[str, Look]:
-        """Have the topics governed; those that cannot be, and why."""
+        """Make the topics governed; returns the error of each topic for which that failed."""
         catalog = self._governed.catalog
         ordinary = [name for name in names if catalog.book.effective(name) is None]
         found = await asyncio.gather(*[catalog.govern(name) for name in ordinary])
@@ -99,7 +99,7 @@ class TopicOwners:
         }
 
     def scope_fault(self, topic: str, partition: int | None) -> str:
-        """Why a topic cannot be claimed like this; "" where it can."""
+        """Why a topic cannot be claimed like this; "" if it can."""
         policy = self._governed.catalog.book.effective(topic)
         by_partition = policy is not None and policy.scope is Scope.PARTITION
         if by_partition and partition is None:
@@ -119,7 +119,7 @@ class TopicOwners:
     # A claim --------------------------------------------------------------------------------------------------------
 
     def look(self, claim: TopicClaim) -> Look:
-        """How the claim stands now."""
+        """The outlook of the claim now; changes nothing."""
         governed, claimant = self._governed, claim.claimant
         if governed.draining:
             return Look(Prospect.REFUSED, control.NOT_SERVING, "this node is shutting down")
@@ -143,8 +143,8 @@ class TopicOwners:
         return refused(claimant, verdict.code, verdict.message)
 
     def keep_place(self, claim: TopicClaim, came: float) -> None:
-        """Wait in the topic's queue until `leave`, by when the request came (monotonic seconds): so that two that wait
-        for the same topics stand in the same order everywhere. Not where the connection's end would not be reported.
+        """Wait in the topic's queue until `leave`, ordered by the time of the request (`came`, monotonic seconds): so
+        two requests for the same topics have the same order in all queues. Does nothing if the connection is closed.
         """
         if not claim.alive():
             return
@@ -152,11 +152,11 @@ class TopicOwners:
         self._connect(claim)
 
     def leave(self, claim: TopicClaim) -> None:
-        """Wait no more."""
+        """Leave the queue."""
         self._part(claim.topic, claim.partition)[1].queue.leave(claim.claimant.session)
 
     async def take(self, claim: TopicClaim) -> Look:
-        """Own it, by a takeover where that is needed; READY where it is owned now. BUSY: its connection is gone."""
+        """Take ownership, by a takeover if needed; READY if it is owned now. BUSY: the connection is closed."""
         if not claim.alive():
             return _BUSY
         whole, _ = self._part(claim.topic, claim.partition)
@@ -170,7 +170,7 @@ class TopicOwners:
             elif outcome.error == ErrorCode.REQUEST_TIMED_OUT:
                 answered.set_result(_WAIT)
             elif outcome.error == ErrorCode.NOT_LEADER_OR_FOLLOWER and not self.is_served_elsewhere(claim):
-                # A broker's word: a partition of the topic is being opened, or has lost its leader.
+                # The error is a broker's: a partition of the topic is being opened, or has lost its leader.
                 answered.set_result(Look(Prospect.REFUSED, control.UNAVAILABLE, f"{claim.topic} has no leader now"))
             else:
                 answered.set_result(refused(claim.claimant, outcome.error, outcome.message))
@@ -184,14 +184,14 @@ class TopicOwners:
         return self._part(topic, partition)[1].queue.head()
 
     def join(self, claim: TopicClaim, connection: int) -> None:
-        """Another connection speaks for the session: as long as it stands, what is owned here stays so."""
+        """Add a connection of the session: the ownership does not end while that is open."""
         whole, part = self._part(claim.topic, claim.partition)
         if part.join(claim.claimant.session, connection):
             self._governed.producers.connected(connection, whole)
 
     def generation(self, claim: TopicClaim) -> int | None:
-        """The generation under which the claimant owns the topic; None if it does not. Its own session's successor, a
-        new producer id on the connection that owns, counts as itself.
+        """The generation under which the claimant owns the topic; None if it does not. A session without a
+        producer id counts as the owner if its connection is one of the owner's.
         """
         if self._governed.catalog.book.effective(claim.topic) is None:
             return None  # no policy any more: any client may write
@@ -199,7 +199,7 @@ class TopicOwners:
         return None if holder is None else holder.generation
 
     def _holding(self, claim: TopicClaim) -> Holder | None:
-        """The holder, where it is the claimant or its successor."""
+        """The holder, if it is the claimant, or if a plain claimant is on one of its connections."""
         _, part = self._part(claim.topic, claim.partition)
         holder, own = part.owner.current, claim.claimant
         if holder is None:
@@ -208,12 +208,12 @@ class TopicOwners:
         return holder if holder.session == own.session or is_successor else None
 
     def is_served_elsewhere(self, claim: TopicClaim) -> bool:
-        """Another node has to be asked about it."""
+        """Whether another node serves its topic."""
         whole, _ = self._part(claim.topic, claim.partition)
         return not whole.serving and self._governed.is_served_elsewhere(claim.topic)
 
     async def release(self, claim: TopicClaim) -> Look:
-        """Let go of it; READY where it is not the claimant's any more."""
+        """Release it; READY if the claimant does not own it any more."""
         if self.is_served_elsewhere(claim):
             return Look(Prospect.REFUSED, control.NOT_SERVING, f"another node serves {claim.topic}")
         _, part = self._part(claim.topic, claim.partition)
@@ -230,7 +230,7 @@ class TopicOwners:
         self._governed.producers.connected(claim.claimant.connection, self._governed.topic(claim.topic))
 
     def _part(self, topic: str, partition: int | None) -> tuple[Topic, GovernedTopic]:
-        """The topic, and what of it can have this owner."""
+        """The topic, and the part of it (itself or a partition) that can have this owner."""
         whole = self._governed.topic(topic)
         if isinstance(whole, PartitionedTopic):
             return whole, whole.of(partition or 0)

@@ -1,4 +1,4 @@
-"""A topic whose partitions have their own owners (scope partition): every rule of owning holds for each of them.
+"""A topic whose partitions have their own owners (scope partition): all rules of ownership apply to each partition.
 
 The node that serves the topic holds its master slot without a session. This shuts out every session that wrote to the
 whole topic, and every slot that another node opened. Under it each partition is a `GovernedTopic` with a slot of its
@@ -56,7 +56,7 @@ class PartitionedTopic:
                 self.of(index)
 
     def of(self, partition: int) -> GovernedTopic:
-        """The owner of one partition, and all that wait for it."""
+        """The state of one partition: its owner, and the sessions that wait for it."""
         found = self.partitions.get(partition)
         if found is None:
             scope = SlotScope.of_partition(self.name, partition)
@@ -64,7 +64,7 @@ class PartitionedTopic:
         return found
 
     def forget_if_idle(self, partition: int) -> None:
-        """Forget a partition without owner, slot, waiters or work: clients may name any number."""
+        """Forget a partition without owner, slot, waiting sessions or operation: clients may name any number."""
         part = self.partitions.get(partition)
         if part and not (part.busy or part.has_slot or part.newcomers.order or part.owner.record is not None):
             del self.partitions[partition]
@@ -76,12 +76,12 @@ class PartitionedTopic:
 
     @property
     def ids(self) -> TopicIds | None:
-        """The sequence ids, where the policy wants them."""
+        """The sequence ids; None if the policy has no deduplication."""
         return self._ids.now
 
     @property
     def generation(self) -> int:
-        """The highest of all partitions."""
+        """The highest generation of all partitions."""
         return max((part.generation for part in self.partitions.values()), default=0)
 
     async def know_ids(self, timeout: float) -> TopicIds:
@@ -126,7 +126,7 @@ class PartitionedTopic:
         self.forget_if_idle(offer.partition)
 
     def connection_closed(self, connection: int) -> None:
-        """A client connection of this node is gone."""
+        """Handle the end of a client connection to this node."""
         for part in self.parts:
             part.connection_closed(connection)
 
@@ -141,7 +141,7 @@ class PartitionedTopic:
         return not self._taking.locked() and all(part.may_move for part in self.parts)
 
     def policy_changed(self) -> None:
-        """Sequence ids begin or end: every partition goes on under its next epoch, the topic being fenced anew."""
+        """Begin or end sequence ids: the topic is fenced again, and every partition continues under its next epoch."""
         if self._ids.follow_policy():
             self.fence_wanted()
 
@@ -157,9 +157,9 @@ class PartitionedTopic:
     # The master slot --------------------------------------------------------------------------------------------------
 
     async def take(self, partition: int) -> Stamp:
-        """The right to serve the topic, with the master slot, which covers this partition; its stamp.
+        """Take or keep the right to serve the topic, and a master slot that covers this partition; returns its stamp.
 
-        Raises `KafkaError` 6 NOT_LEADER_OR_FOLLOWER where another node serves it, and as a takeover does.
+        Raises `KafkaError` 6 NOT_LEADER_OR_FOLLOWER if another node serves it, and what a takeover raises.
         """
         async with self._taking:
             if not await self._env.may_serve(self):
@@ -169,13 +169,13 @@ class PartitionedTopic:
                 layout = await self._env.services.upstream.whole_layout(self.name)
                 if partition not in layout.leaders:
                     raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{self.name} has no partition {partition}")
-                taken = None  # it was added: nobody may have a slot that is not fenced there
+                taken = None  # it was added: every slot has to be fenced there
             if taken is None or self._env.changelog.view.epoch(taken.stamp.producer_id) != taken.stamp.epoch:
                 taken = await self._adopt()
             return taken.stamp
 
     async def _adopt(self) -> TakenSlot:
-        """Take the master slot without an owner; holders of the topic's other slots are shut out."""
+        """Take the master slot without an owner; this fences the holders of the topic's other slots."""
         began = self.upkeep.now()
         ids = self.ids
         takeover = Takeover(
@@ -192,11 +192,11 @@ class PartitionedTopic:
         return taken
 
     def outdated(self) -> None:
-        """The topic was created anew: the next owner of a partition has it fenced as a whole first."""
+        """Note that the topic was created anew: before a partition gets an owner, it is fenced as a whole."""
         self._taken = None
 
     def taken(self, slot: SlotName) -> None:
-        """The owner of a partition has its slot."""
+        """Note that a partition's owner has its slot."""
         self._idle.pop(slot, None)
 
     async def keep_alive(self) -> None:
@@ -225,16 +225,16 @@ class PartitionedTopic:
             except FAILURES as error:
                 self._env.hooks.operation_failed(self.name, error)
 
-    # Others' words ----------------------------------------------------------------------------------------------------
+    # Other requests ---------------------------------------------------------------------------------------------------
 
     def changed(self, change: Change) -> None:
-        """Another node wrote down who owns a partition."""
+        """Read a partition's owner again: another node has stored a record."""
         partition = _partition_of(change.key)
         if partition is not None and not self.serving:
             self.of(partition).reread()
 
     def as_owned(self) -> list[Ownership]:
-        """What this node asserts to Redis with every heartbeat."""
+        """The ownership that this node reports to Redis with every heartbeat."""
         return [owned for part in self.parts for owned in part.as_owned()]
 
     async def administer(
@@ -248,7 +248,7 @@ class PartitionedTopic:
         return await self.partitions[partition].administer(None, fence=fence, generations=generations)
 
     async def ungoverned(self) -> None:
-        """The topic has no policy any more."""
+        """Stop serving the topic: it has no policy any more."""
         await self.hand_back()
 
     async def hand_back(self) -> None:

@@ -26,7 +26,7 @@ class Scope(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class PolicyFields:
-    """What a policy decides; None: it leaves that to a wider one."""
+    """The fields of a policy; None: a wider policy decides."""
 
     access_mode: AccessMode | None = None
     deduplication: bool | None = None
@@ -39,7 +39,7 @@ class PolicyFields:
         return PolicyFields(*[_first(getattr(change, f.name), getattr(self, f.name)) for f in fields(self)])
 
     def body(self) -> str:
-        """As the metadata store keeps it."""
+        """The form for the metadata store (JSON)."""
         return json.dumps({name: value for name, value in asdict(self).items() if value is not None})
 
     @classmethod
@@ -53,14 +53,14 @@ class PolicyFields:
         return cls(**found)
 
     def to_record(self, version: int, at_ms: int) -> state.Policy:
-        """As the changelog keeps it."""
+        """The form for the changelog."""
         found = {name: value for name, value in asdict(self).items() if value is not None}
         numbers: dict[str, Any] = {name: spelling[found[name]] for name, spelling in _NUMBERS.items() if name in found}
         return state.Policy(version=version, at_ms=at_ms, **(found | numbers))
 
     @classmethod
     def of_record(cls, record: state.Policy) -> PolicyFields:
-        """Read a changelog record; a number of a newer version says nothing."""
+        """Read a changelog record; unknown numbers of a newer version are ignored."""
         found: dict[str, Any] = {
             f.name: getattr(record, f.name) for f in fields(cls) if record.HasField(cast("Any", f.name))
         }
@@ -72,7 +72,7 @@ _NUMBERS: Final[Mapping[str, Mapping[Any, Any]]] = {
     "access_mode": MODE_NUMBERS,
     "scope": {Scope.TOPIC: state.SCOPE_TOPIC, Scope.PARTITION: state.SCOPE_PARTITION},
 }
-"""How records spell the fields that are no flags."""
+"""The numbers in records, for the fields that are not flags."""
 _NAMES: Final[Mapping[str, Mapping[Any, Any]]] = {
     field: {number: value for value, number in spelling.items()} for field, spelling in _NUMBERS.items()
 }
@@ -80,7 +80,7 @@ _DEFAULT: Final = PolicyFields(AccessMode.SHARED, False, False, Scope.TOPIC, Fal
 
 
 _REMEMBERED: Final = 10_000
-"""Topics, clients may name any, of which the book remembers what holds."""
+"""The number of topics for which the book caches the policy: clients may name any."""
 
 
 def _first(*values: Any) -> Any:
@@ -88,20 +88,20 @@ def _first(*values: Any) -> Any:
 
 
 class PolicyBook:
-    """All policies of a cluster of nodes. A change of one makes another book."""
+    """All policies of a cluster of nodes. Each change makes a new book."""
 
     __slots__ = ("_by_name", "_default", "_known", "_prefixes")
 
     def __init__(self, by_name: Mapping[str, PolicyFields], default: PolicyFields | None = None) -> None:
-        """`default` governs every topic that no policy covers, and decides what those leave open."""
+        """`default` governs every topic that no policy covers, and decides the fields that policies leave open."""
         self._by_name = dict(by_name)
         self._default = default
         self._prefixes = sorted((name[:-1] for name in by_name if name.endswith("*")), key=len, reverse=True)
         self._known = lru_cache(_REMEMBERED)(self._effective)
 
     def effective(self, topic: str) -> PolicyFields | None:
-        """What holds for a topic, every field decided; None where no policy covers it. Internal topics are never
-        covered. Each batch that is not its owner's asks for it.
+        """The policy in force for a topic, with every field set; None if no policy covers it. Internal topics are never
+        covered. Called for each batch that is not its owner's.
         """
         return self._known(topic) if len(topic) <= LONGEST_TOPIC else self._effective(topic)
 
@@ -121,7 +121,7 @@ class PolicyBook:
 
     @property
     def governed_prefixes(self) -> list[str]:
-        """Prefixes of topics that are governed: all, where there is a default."""
+        """Prefixes of topics that are governed; with a default also the empty prefix, for all topics."""
         return list(self._prefixes) if self._default is None else [*self._prefixes, ""]
 
     def scope(self, topic: str) -> Scope:
@@ -140,8 +140,8 @@ class PolicyBook:
         return merged
 
     def covering(self, name: str) -> list[tuple[str, PolicyFields]]:
-        """The policies that were set for a topic, or for all that a prefix stands for, each under its name: its own
-        first, then those of prefixes, the longest first. None covers an internal topic.
+        """The policies that apply to a topic or to a prefix, each with its name: its own first, then those of prefixes,
+        the longest first. No policy covers an internal topic.
         """
         if name.startswith("__"):
             return []

@@ -10,7 +10,7 @@ from sidecar.exclusive.slots import TakenSlot, writer_names
 
 
 class PolicyIds:
-    """The sequence ids of one topic; `now` is None where its policy wants none."""
+    """The sequence ids of one topic; `now` is None if its policy has no deduplication."""
 
     def __init__(
         self,
@@ -26,15 +26,15 @@ class PolicyIds:
         self._new = partial(TopicIds, topic, environment.ids, is_live, fence_wanted, by_partition=by_partition)
         self._changelog = environment.changelog
         self._without = -1
-        """Where the changelog was read to when the topic was seen without sequence ids."""
+        """The changelog position at which the topic was seen without sequence ids."""
         self.now = self._begin()
 
     def _begin(self) -> TopicIds | None:
         return self._new(since=self._without) if self._is_wanted() else None
 
     def follow_policy(self) -> bool:
-        """Begin or end them where the policy says so now. True where that changed: what was forwarded without a look at
-        ids is in the log after the next fence, and so is all that was with, so the topic has to be fenced.
+        """Begin or end deduplication as the policy requires now. True if that changed: the topic then has to be fenced,
+        as only after a fence everything that was forwarded before is in the log.
         """
         if (self.now is not None) is self._is_wanted():
             return False
@@ -45,15 +45,15 @@ class PolicyIds:
         return True
 
     async def save(self) -> None:
-        """The topic is served here no longer: what is known is written down."""
+        """Store the ids, because this node stops serving the topic."""
         if self.now is not None:
             await self.now.save_all()
             self.now.end()
 
 
 def begin_ids(ids: TopicIds, taken: TakenSlot, view: View) -> None:
-    """A slot of the topic was taken: what earlier epochs wrote is settled by the fence. It is read before anything else
-    is written.
+    """Begin sequence ids under a slot that was taken. The fence settled what earlier epochs wrote; it is read before
+    anything else is written.
     """
     names = writer_names(view, taken.scope.topic)
     if taken.scope.is_master:

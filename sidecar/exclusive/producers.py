@@ -1,8 +1,8 @@
-"""What clients do to governed topics by Kafka's protocol: their batches, their producer ids, their connections; and the
-topics that have a state because of that.
+"""Handles what clients of governed topics do by Kafka's protocol: their batches, producer ids and connections. Also has
+the topics that have a state on this node because of that.
 
 Finds the topic of a batch and the session that produces. The topic decides about the batch. A client that names its
-producer id when it asks for another one (InitProducerId v3+, KIP-360) goes on as its own successor.
+old producer id when it requests a new one (InitProducerId v3+, KIP-360) continues as its own successor.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ _REFUSALS: Final = frozenset({ErrorCode.POLICY_VIOLATION, ErrorCode.PRODUCER_FEN
 _REFUSAL_STEP_S: Final = 0.1
 _LONGEST_REFUSAL_S: Final = 1.0
 _FIRST_WHOLE: Final = 7
-"""Below it Kafka refuses zstd, which the node's own requests, version 8, may carry."""
+"""Kafka refuses zstd in lower versions of Produce, and the node's own requests (version 8) may carry zstd."""
 
 
 class Producers:
-    """Of one node."""
+    """The producers of one node's clients."""
 
     def __init__(self, topics: Topics) -> None:
         self.refused = RefusedLedger()
@@ -70,8 +70,8 @@ class Producers:
         done: Callable[[ProduceResult], None],
         topic_id: bytes = b"",
     ) -> None:
-        """Append one batch to a governed topic (it is owned here from now on) and call `done` once, perhaps within this
-        call. `topic_id`: by which its request named the topic, empty where by name.
+        """Append one batch to a governed topic, and call `done` once, perhaps within this call. The caller gives the
+        batch's bytes away. `topic_id`: the topic's id in the request, empty if the request has its name.
         """
 
         def settle(missing: Outcome | None) -> None:
@@ -80,7 +80,7 @@ class Producers:
             else:
                 done(new_tuple(ProduceResult, (part.topic, part.partition, *missing, ())))
 
-        if not client.is_alive():  # it went while this waited: nothing is begun, as nobody would let go of it
+        if not client.is_alive():  # closed while this waited: nothing is begun, as no event would end it
             settle(_GONE)
             return
         missing = self.existing.admits(part.topic, part.partition, settle)
@@ -98,7 +98,7 @@ class Producers:
         done: Callable[[ProduceResult], None],
         topic_id: bytes,
     ) -> None:
-        """Append one batch to a partition that there is."""
+        """Append one batch to a partition that exists."""
 
         def answered(outcome: Outcome) -> None:
             result = new_tuple(ProduceResult, (part.topic, part.partition, *outcome, ()))
@@ -128,18 +128,18 @@ class Producers:
         if claimant is None or topic is None:
             claimant, topic = self._introduce(client, part.topic, header.producer_id)
         if not topic.forward(claimant, part.partition, header, batch, timeout_ms, answer):
-            self.connected(client.connection_id, topic)  # it may be another one of the name
+            self.connected(client.connection_id, topic)  # it may be a new object for the same name
             address, alive = client.address, client.is_alive
             topic.offer(Offer(claimant, address, part.partition, header, batch, timeout_ms, alive, answer))
 
     def _refuse(self, client: Producing, done: Callable[[ProduceResult], None], result: ProduceResult) -> None:
-        """Answer a refusal: at once, or later and later where a client does nothing but strike back.
+        """Answer a refusal: at once, or with a growing delay if the client only repeats what is refused.
 
-        Some try again without a pause, tens of thousands of times. Where the connection carries anything else, what
-        comes after the answer must not wait for it.
+        Some clients repeat without a pause, tens of thousands of times. If the connection carries anything else, there
+        is no delay: the answers after this one would wait for it.
         """
         now = self._topics.now()
-        if now != client.governed.refused_at:  # the clock stands still while one request is taken up
+        if now != client.governed.refused_at:  # all batches of one request see the same time
             client.governed.refusals += 1
         client.governed.refused_at = now
         alone = not client.carries_ordinary and len(self._of_connection.get(client.connection_id, ())) <= 1
@@ -152,11 +152,11 @@ class Producers:
     def append_whole(
         self, client: Producing, request: ProduceRequest, frame: Frame, body: int, moved: int, asker: Asker
     ) -> bool:
-        """Send a request with acks=all on as it is, where it is the usual one: sound batches of its topic's owner, none
-        of which has to wait for anything. The owned frame belongs here then, and `asker` is answered later. False
-        otherwise: nothing was done.
+        """Forward a whole request with acks=all in the usual case: valid batches of the topic's owner, all of which can
+        be sent now. The frame is then given away, and `asker` is answered later. Otherwise returns False and does
+        nothing.
 
-        `body`: where the client id ends; `moved`: what to add to the positions in `request`.
+        `body`: the position where the client id ends. `moved`: the number to add to the positions in `request`.
         """
         parts, window, name = request.parts, memoryview(frame.buffer), request.parts[0].topic
         topic = self._topics.by_name.get(name)
@@ -219,8 +219,8 @@ class Producers:
         self._of_connection.setdefault(connection, set()).add(topic)
 
     def check(self, client: Producing, producer_id: int | None, *, transactional: bool = False) -> KafkaError | None:
-        """Whether a client may initialise again under a producer id: not another client's, nor one that was deposed
-        somewhere. Whose a `transactional` one is Kafka knows.
+        """The error if a client may not initialise again under a producer id: it belongs to another client, or it was
+        deposed somewhere. None if it may. Kafka itself knows to which client a `transactional` one belongs.
         """
         if producer_id is None:
             return None
@@ -242,13 +242,14 @@ class Producers:
         *,
         transactional: bool = False,
     ) -> None:
-        """A client got a new producer id, which is its own; where it named its old one, the new session follows that.
-        Kafka gives a `transactional` one to any client that asks for its transactional id; it never writes here.
+        """Bind a new producer id to its client. If the client named its old one, the new session follows the old one. A
+        `transactional` one is not bound: Kafka gives it to any client that requests its transactional id, and it never
+        writes to governed topics.
         """
         self.gave_first_id |= new_producer_id == 0
         if not transactional:
             self._topics.bindings.given(new_producer_id, client.caller)
-            # Of somebody who used it before it was given.
+            # A client may have used it before Kafka gave it to this one.
             self._topics.forget_refusals(Session.by_producer_id(new_producer_id))
         if named_producer_id is not None and named_producer_id != new_producer_id:
             self._successors[Session.by_producer_id(new_producer_id)] = Session.by_producer_id(named_producer_id)
@@ -260,7 +261,7 @@ class Producers:
         return self._successors.get(session)
 
     def connection_closed(self, connection: int) -> None:
-        """A client connection is gone."""
+        """Handle the end of a client connection."""
         self.refused.connection_closed(connection)
         self.kept.forget(connection)
         self._topics.bindings.connection_closed(connection)
@@ -272,18 +273,18 @@ class Producers:
         return any(topic in topics for topics in self._of_connection.values())
 
     def dropped(self, topic: Topic) -> None:
-        """The node has forgotten a topic."""
+        """Forget a topic that this node has no state of any more."""
         for topics in self._of_connection.values():
             topics.discard(topic)
 
 
 class Topics(Environment):
-    """The topics that have a state on this node; one is made when somebody asks for it."""
+    """The topics that have a state on this node. A state is created at the first request for its topic."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         self.by_name: dict[bytes, Topic] = {}
-        """As requests name them."""
+        """By the names in requests, as bytes."""
         self._topics: dict[str, Topic] = {}
         self.producers = Producers(self)
 
@@ -297,12 +298,12 @@ class Topics(Environment):
         return found
 
     def forget_refusals(self, session: Session) -> None:
-        """Nothing of a session counts as refused on any topic."""
+        """Forget the refused sequences of a session on all topics."""
         for topic in self._topics.values():
             topic.refusals.forget(session)
 
     def unknown(self, topic: Owning) -> None:
-        """Forget a topic that Kafka does not know and nobody ever wrote to: a prefix covers any name that comes."""
+        """Forget a topic that Kafka does not know and nobody wrote to: a prefix covers any name that clients send."""
         whole = self._topics.get(topic.name)
         if isinstance(whole, GovernedTopic) and whole is topic and whole.owner.record is None and not whole.has_slot:
             self._drop(whole)
@@ -315,7 +316,7 @@ class Topics(Environment):
         self.hooks.topic_forgotten(topic.name)
 
     def missing(self, name: bytes) -> None:
-        """Kafka knows no topic of this name."""
+        """Forget the topic of this name: Kafka knows none."""
         topic = self.by_name.get(name)
         if topic is None:
             self.hooks.topic_forgotten(name.decode(errors="replace"))

@@ -1,6 +1,6 @@
 """What is remembered of one client connection that produces to governed topics. It ends with the connection.
 
-Made by `gateway.client`, which holds it; read and changed by `producers` and `returning` alone.
+`gateway.client` creates it; only `producers` and `returning` read and change it.
 """
 
 from dataclasses import dataclass, field
@@ -11,8 +11,8 @@ from sidecar.exclusive.claims import Claimant
 
 @dataclass(slots=True)
 class ProducingState:
-    """`claimants`: who produces on the connection, by topic and producer id. `turned_away`: by topic and partition, the
-    batches with sequence ids that it was not let in with.
+    """`claimants`: the sessions that produce on the connection, by topic and producer id. `turned_away`: by topic and
+    partition, its refused batches with sequence ids.
     """
 
     claimants: dict[tuple[bytes, int], Claimant] = field(default_factory=dict[tuple[bytes, int], "Claimant"])
@@ -20,8 +20,8 @@ class ProducingState:
     refusals: int = 0
     """Refused requests in a row."""
     refused_at: float = 0.0
-    """When the last one was, in seconds of the loop's clock."""
+    """The time of the last one, in seconds of the loop's clock."""
 
     def renamed(self) -> None:
-        """The connection has another client.id: whoever produces on it is somebody else."""
+        """Forget the claimants: the connection has another client.id now, which makes it another client."""
         self.claimants.clear()

@@ -23,30 +23,30 @@ from sidecar.v1 import control_pb2 as control
 from sidecar.v1 import state_pb2 as state
 
 DEPOSED_KEPT: Final = 20_000
-"""Of those that owned the topic or wrote: a change of owner every five seconds for a day. Without names they take less
-than 640 KiB.
+"""The limit of deposed sessions that owned the topic or wrote: a change of owner every five seconds for a day. Without
+names they take less than 640 KiB.
 """
 STRANGERS_KEPT: Final = 1_000
-"""Of those that only waited, or came on a connection that carried a deposed session: any client can add them.
+"""The limit of those that only waited, or were refused on a deposed session's connection: any client can add them.
 """
 _FORMER_KEPT: Final = 200
 _FORMER_KEPT_WITHOUT_IDS: Final = 20
 
 
 def was_deposed(value: state.Ownership, session: Session) -> bool:
-    """Whether an owner that went on in good faith lost the topic for ever. A plain one is not listed: it never leaves
-    before its connection closes, so another owner after it deposed it.
+    """Whether a session that still took itself for the owner was deposed. A plain session is not listed, and never
+    leaves before its connection closes: so another owner after it has deposed it.
     """
     return session.is_plain or any(deposed.session == session for deposed in value.deposed)
 
 
 def mode_of(number: int) -> AccessMode:
-    """An access mode as records spell it; unknown numbers of a newer node count as exclusive."""
+    """An access mode by its number in records; unknown numbers of a newer node count as exclusive."""
     return MODES.get(number, AccessMode.EXCLUSIVE)
 
 
 def mode_number(mode: AccessMode) -> control.AccessMode:
-    """An access mode as records spell it."""
+    """The number of an access mode in records."""
     return MODE_NUMBERS[mode]
 
 
@@ -60,7 +60,7 @@ def ownership(
     *,
     keeps: bool,
 ) -> state.Ownership:
-    """The record of the topic's new owner. `keeps`: the last owner goes on, and `known` stays as it is unless it was
+    """The record of the topic's new owner. `keeps`: the last owner continues, and `known` is unchanged unless it was
     released.
     """
     if keeps and known is not None and known.generation == generation:
@@ -93,14 +93,14 @@ def ownership(
 
 
 def _lost(session: str, generation: int, tried_ms: int) -> state.Deposed:
-    """`generation`: that under which it owned the topic or wrote beside others; 0 where it did neither. Without its
-    name, which is for nobody and would take most of the list.
+    """The entry of a deposed session. `generation`: the one under which it owned the topic or wrote beside others; 0 if
+    it did neither. It has no name: nobody reads that, and names would be most of the list.
     """
     return state.Deposed(session=session, generation=generation, last_try_ms=tried_ms)
 
 
 def _kept(deposed: Iterable[state.Deposed]) -> list[state.Deposed]:
-    """The newest sessions that lost something, and the newest others; the latter never displace the former."""
+    """The newest sessions that owned or wrote, and the newest others; the others never displace those."""
     in_order = sorted(
         (found for found in deposed if not Session(found.session).is_plain), key=lambda found: found.last_try_ms
     )
@@ -137,10 +137,10 @@ def opening(
     caller: Caller | None = None,
     under: int = 0,
 ) -> Opened:
-    """The record that opens an epoch for a session (id and name), a shared slot's where it has no generation.
+    """The record that opens an epoch for a session (id and name); without a generation, that of a shared slot.
 
-    `begins`: offsets in front of everything that is written under the epoch. `caller`: whom the session belongs to,
-    where that is known. `under`: the offset of the master slot's record, for another slot.
+    `begins`: offsets before everything that is written under the epoch. `caller`: the client that the session belongs
+    to, if that is known. `under`: the offset of the master slot's record, for another slot.
     """
     record = state.Slot() if generation is None else state.Serving(generation=generation)
     record.topic_id, record.node, record.since_ms = topic_id.bytes, node, now_ms
@@ -166,12 +166,12 @@ def opening(
 def former_writers(
     opened: Opened | None, stamp: Stamp, name: str, is_covered: Callable[[int, int], bool], most: int
 ) -> list[state.FormerWriter]:
-    """Whose the earlier epochs of a slot were, oldest first; `name` is whose the new one is. `is_covered` returns, of a
-    producer id and epoch whether snapshots have all of it; of those, and of more than `most`, only the last is kept,
-    without its name, so that nothing of theirs is ever taken for another's.
+    """The writers of a slot's earlier epochs, oldest first; `name`: the writer of the new one. `is_covered` returns
+    whether snapshots have everything of a producer id and epoch. Of writers that are covered, or above `most`, only the
+    last per producer id stays, without its name: so no batch of theirs is taken for another writer's.
 
-    A session that raised its epoch, or comes again under its name, needs no entry: one holds up to its epoch from the
-    one before on.
+    A session that raised its epoch, or returns under its name, needs no entry: an entry is valid from the one before it
+    up to its own epoch.
     """
     if opened is None:
         return []
@@ -193,12 +193,12 @@ def former_writers(
 
 
 def caller_of(record: Opened | state.LeftSession) -> Caller | None:
-    """Whom the session of a record belongs to; None where it does not say."""
+    """The client that a record's session belongs to; None if the record does not name it."""
     return Caller(record.principal, record.client_id) if record.HasField("client_id") else None
 
 
 def callers(opened: Opened) -> dict[str, Caller]:
-    """Whose the sessions are that a record knows: the one it opens an epoch for, and those that left."""
+    """The clients of the sessions in a record: the session of its epoch, and those that left."""
     said = {left.session: caller_of(left) for left in opened.left}
     if opened.session and (caller := caller_of(opened)) is not None:
         said[opened.session] = caller
@@ -207,10 +207,10 @@ def callers(opened: Opened) -> dict[str, Caller]:
 
 @dataclass(frozen=True, slots=True)
 class FormerWriters:
-    """Whose the earlier epochs of a slot were, where its topic has sequence ids: as far as no snapshot covers them.
+    """The writers of a slot's earlier epochs that no snapshot covers, if its topic has sequence ids.
 
-    A record names them, so that the batches of each are taken for its producer's when the log is read again (`dedup`).
-    What snapshots have needs no name any more. `_ids`: the topic's sequence ids; None: it has none.
+    A record names them, so that their batches are counted under the right producer names when the log is read again
+    (`dedup`). Batches that snapshots have need no name any more. `_ids`: the topic's sequence ids; None: it has none.
     `_is_master`: the slot is the master slot.
     """
 
@@ -219,8 +219,8 @@ class FormerWriters:
     _is_master: bool
 
     def check(self, node: int, opened: Entry[Opened] | None) -> None:
-        """Raises `KafkaError` 5 LEADER_NOT_AVAILABLE where more writers came and went than a record can name. Another
-        node than this one may have opened the newest epoch: then the memory of this one is incomplete.
+        """Raise `KafkaError` 5 LEADER_NOT_AVAILABLE if there were more writers than a record can name. If another node
+        opened the newest epoch, this node's memory of the ids is incomplete.
         """
         ids = self._ids
         if ids is None or opened is None:
@@ -235,14 +235,14 @@ class FormerWriters:
             ids.distrust()
 
     def listed(self, record: Opened | None, stamp: Stamp, name: str) -> list[state.FormerWriter]:
-        """For the record of the epoch `stamp`, whose writer has this name."""
+        """The former writers for the record of the epoch `stamp`, whose writer has this name."""
         if self._ids is None:
             return former_writers(record, stamp, name, lambda _, __: False, _FORMER_KEPT_WITHOUT_IDS)
         return former_writers(record, stamp, name, self._ids.is_covered, 2 * _FORMER_KEPT)
 
     def ids_from(self, opened: Entry[Opened] | None, ends: Mapping[int, int]) -> dict[int, int] | None:
-        """Where the topic's logs ended when it began to have sequence ids: now (`ends`), where it had none since. None
-        where it has none, or for a slot beside the master slot.
+        """Where the topic's logs ended when it began to have sequence ids: now (`ends`) if it had none before. None if
+        it has none, or for a slot other than the master slot.
         """
         if self._ids is None or not self._is_master:
             return None

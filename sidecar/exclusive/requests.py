@@ -2,14 +2,14 @@
 
 | purpose | who writes afterwards | the last owner |
 |---|---|---|
-| `CLAIM` | a session that owns the topic from now on | is gone |
+| `CLAIM` | a session that owns the topic from now on | left |
 | `CLAIM` that deposes | the same | loses the topic for ever |
-| `RESUME` | the owner, under the next epoch | goes on, with its generation |
+| `RESUME` | the owner, under the next epoch | continues, with its generation |
 | `WRITE_BESIDE` | a session among others, through its own slot | there is none |
 | `FENCE` | nobody: an administrator fenced the owner | loses the topic for ever |
 | `ADOPT` | nobody yet: a fence needs a node that renews it | may come back |
 | `SHARE` | sessions beside each other | is deposed, as others write from now on |
-| `SPLIT` | the owner of each partition | owns the whole no longer |
+| `SPLIT` | the owner of each partition | does not own the whole any more |
 
 The session of a request is "" if the takeover is for no session. Access modes: PIP-68; fencing: PIP-161.
 """
@@ -57,16 +57,16 @@ FOR_NOBODY: Final = frozenset({Purpose.ADOPT, Purpose.SHARE, Purpose.SPLIT})
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What is asked of a takeover.
+    """The request for a takeover.
 
     `refused`: the session's sequences that this node refused for good, by partition; they count as used.
-    `client_epoch`: its client's, for partitions where none is known. `client`: its address, for people.
+    `client_epoch`: its client's, for partitions where none is known. `client`: its address, for display.
     `caller`: the client that the session belongs to; None: as in the newest record of the session.
     `memory`: the session's positions as this node remembers them. `deposes`: the last owner loses the topic for ever.
 
-    Of a claim: `asked`: the generation that its client asks for. `dismisses`: sessions that write beside each other,
+    For a claim: `asked`: the generation that its client requests. `dismisses`: sessions that write beside each other,
     and lose the topic for ever. `evicts`: sessions that waited or still try, and their last try (Unix ms); they lose it
-    too. Of a fence: `generations`: wanted only where the generation is one of these; None: any.
+    too. For a fence: `generations`: it is done only if the generation is one of these; None: any.
     """
 
     purpose: Purpose

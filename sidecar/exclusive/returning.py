@@ -40,7 +40,7 @@ _LOST: Final = Outcome(
 
 
 class Door(NamedTuple):
-    """What an answer needs of its node: room for refused batches, the topics that have a state, and monotonic time."""
+    """What an answer needs from its node: room for refused batches, the topics with a state, monotonic time."""
 
     kept: KeptBytes
     topics: Mapping[bytes, Topic]
@@ -64,7 +64,7 @@ class Answering:
 
     @property
     def allowance(self) -> Allowance:
-        """That of the connection on which the batch came."""
+        """The allowance of the batch's connection."""
         return self._client.allowance
 
     def __call__(self, outcome: Outcome) -> None:
@@ -73,7 +73,7 @@ class Answering:
         self._answered(outcome)
 
     def turn(self, content: Content) -> Outcome | None:
-        """The answer to a batch of a client that may write, where refused batches keep it back; None: it may go on."""
+        """The answer to a batch of a client that may write, if refused batches block it; None: it may go on."""
         client, part = self._client, self._part
         if self._header.producer_id < 0 or client.governed.turned_away:
             self._ids = IdsOf(content.marks, content.lowest)
@@ -81,7 +81,7 @@ class Answering:
         topic = self._door.topics.get(part.topic)
         if away is None or topic is None or (ids := topic.ids) is None:
             return None
-        kept = self._door.kept if client.is_alive() else KeptBytes()  # the room of a closed connection is given back
+        kept = self._door.kept if client.is_alive() else KeptBytes()  # a closed connection has no room any more
         room = kept.of(client.connection_id)
         away.open(lambda batch, records: _opened(client, ids, records, batch), room)
         if away.is_lost:

@@ -1,12 +1,12 @@
 """Sessions that write to a topic beside each other, each through its own slot (mode shared).
 
 A slot per session, because the broker checks sequences per producer id (KIP-98), and because an exclusive owner has to
-shut out each of them. Slots are a pool: a session that went away keeps its own, and goes on
-there if it comes back, until another one needs it; then its place is stored with that slot. So any number of
-short-lived sessions needs only as many slots as live at the same time.
+shut out each of them. Slots are a pool: a disconnected session keeps its slot, and continues in
+it after a reconnect, until another session needs the slot; then its positions are stored in the slot's record. So the
+number of slots depends on the sessions at the same time, not on all short-lived sessions.
 
-A session's slot is opened under the master slot of this node: `begin` after the node got it, `close` after
-it lost it.
+A session's slot is opened under this node's master slot: `begin` is called when the node has taken that slot, `close`
+when it has lost it.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ from sidecar.protocol.errors import ErrorCode, KafkaError
 from sidecar.protocol.session import Session
 
 POOL: Final = 64
-"""Slots that are opened before one is taken from a session that went away."""
+"""Up to this number of slots, no slot is taken from a disconnected session."""
 
 SESSIONS_LIMIT: Final = 1_000
 """Sessions at the same time: every takeover fences all their slots."""
 
 _PLACES_LIMIT: Final = 100_000
-"""Sessions times partitions: every takeover notes where each session stands in each partition."""
+"""Sessions times partitions: every takeover stores each session's position in each partition."""
 
 
 class SharedSession:
@@ -62,7 +62,7 @@ class SharedSession:
         self.scope = SlotScope(sessions.topic, slot)
         self.connections: set[int] = set()
         self.replaces: SharedSession | None = None
-        """The session that had the slot before; its position is written down with this one's first takeover."""
+        """The session that had the slot before; this one's first takeover stores its positions."""
         self.is_leaving = False
         """Another session is about to get the slot."""
         self._sessions = sessions
@@ -81,14 +81,14 @@ class SharedSession:
     def failed(self, error: Exception) -> Outcome | None:
         self._env.hooks.operation_failed(self.name, error)
         if self.replaces is not None:
-            self._sessions.forget(self)  # the former holder shall not wait for it
+            self._sessions.forget(self)  # the former holder keeps its slot
         return failure_of(error)
 
     async def again(self) -> None:
         await self._take(self.client)
 
     def dropped(self, epoch: SlotEpoch) -> None:
-        """Remember where the session stands."""
+        """Remember the session's positions."""
         if not self.session.is_plain:
             self._memory = epoch.memory()
 
@@ -137,12 +137,12 @@ class SharedSession:
 
     def raised(self, epoch: SlotEpoch) -> None:
         if self._sessions.master is None:
-            self.writer.drop_epoch(MOVED)  # somebody took the topic meanwhile
+            self.writer.drop_epoch(MOVED)  # the master slot was lost meanwhile
         else:
             self._env.events.shared_opened(self.name, epoch.taken, self.client)
 
     def fenced(self, lane: Lane) -> None:
-        """Somebody took the slot, and the topic with it: the next batch finds out who."""
+        """Drop the epoch: the slot was taken, and the topic with it. The next batch finds out by whom."""
         if self.writer.writes_under(lane):
             self.writer.drop_epoch(MOVED)
 
@@ -151,7 +151,7 @@ class SharedSession:
             self._sessions.left_alone(self)
 
     async def keep_alive(self) -> None:
-        """Renew the fence of its slot, and note where it stands."""
+        """Renew the fence of its slot, and store its positions."""
         epoch = self.writer.epoch
         if epoch is None or self.writer.operations.busy:
             return
@@ -162,9 +162,8 @@ class SharedSession:
 
 @dataclass(eq=False)
 class SharedSessions:
-    """The shared sessions of one topic on the node that serves it. `ids` returns its sequence ids, where it has any.
-    `share_anew` fences the topic as a whole, if that is still due under the master slot as this node has taken it by
-    then.
+    """The shared sessions of one topic on the node that serves it. `ids` returns its sequence ids, if it has any.
+    `share_anew` fences the topic as a whole, if that is still due for the master slot that this node has at that time.
     """
 
     topic: str
@@ -180,11 +179,11 @@ class SharedSessions:
     _gone: dict[str, SharedSession] = field(default_factory=dict[str, SharedSession])
     _slots: dict[SlotName, WriterSlot] = field(default_factory=dict[SlotName, WriterSlot])
 
-    # Who is here ----------------------------------------------------------------------------------------------------
+    # The sessions ---------------------------------------------------------------------------------------------------
 
     @property
     def limit(self) -> int:
-        """Sessions at the same time: where the topic has hundreds of partitions, fewer."""
+        """The limit of sessions at the same time: lower if the topic has hundreds of partitions."""
         partitions = len(self.master.partitions) if self.master is not None else 1
         return min(SESSIONS_LIMIT, max(POOL, _PLACES_LIMIT // partitions))
 
@@ -198,7 +197,7 @@ class SharedSessions:
         return found is not None and bool(found.connections)
 
     def of(self, claimant: Claimant) -> SharedSession | None:
-        """The session of a batch, where its connection is known to carry it."""
+        """The session of a batch; None unless it is known on the batch's connection."""
         found = self._sessions.get(claimant.session)
         return found if found is not None and claimant.connection in found.connections else None
 
@@ -207,7 +206,7 @@ class SharedSessions:
         return any(SlotScope(self.topic, slot).is_shared for slot in self.env.changelog.view.opened(self.topic))
 
     def expect(self) -> bool:
-        """Whether sessions of the node that served the topic before may come back, for a while from now on."""
+        """Whether sessions of the previous node may come back; sets until when."""
         view = self.env.changelog.view
         owned = view.ownership(self.topic)
         since = owned.offset if owned is not None else -1
@@ -223,7 +222,7 @@ class SharedSessions:
     # Batches --------------------------------------------------------------------------------------------------------
 
     def offer(self, offer: Offer) -> None:
-        """A batch of a session that may write."""
+        """Pass on a batch of a session that may write beside others."""
         claimant = offer.claimant
         found = self._sessions.get(claimant.session)
         if found is None:
@@ -244,7 +243,7 @@ class SharedSessions:
         found.writer.operations.offer(offer)
 
     def _introduce(self, claimant: Claimant, client: str) -> SharedSession | None:
-        """A session that is not here, with the slot that it had or the next one to be had; None: there is none."""
+        """Add a session, with the slot that it had, a free one, or a disconnected session's; None if there is none."""
         in_use = {found.scope.slot for found in self._sessions.values()}
         opened = self.env.changelog.view.opened(self.topic)
         known = {slot for slot in {*self._slots, *opened, *in_use} if SlotScope(self.topic, slot).is_shared}
@@ -268,7 +267,7 @@ class SharedSessions:
         return found
 
     def opened(self, session: SharedSession, taken: TakenSlot) -> None:
-        """A session has its slot: its former holder is written down with it."""
+        """Note that a session has its slot, and remove the session whose slot it took."""
         self._slots[session.scope.slot] = taken.slot
         replaced, session.replaces = session.replaces, None
         if replaced is not None and self._sessions.get(replaced.session) is replaced:
@@ -276,7 +275,7 @@ class SharedSessions:
         self.env.events.shared_opened(self.topic, taken, session.client)
 
     def forget(self, session: SharedSession) -> None:
-        """A session that came to nothing."""
+        """Remove a session; the session that it would have replaced keeps the slot."""
         if self._sessions.get(session.session) is session:
             del self._sessions[session.session]
         self._gone.pop(session.session, None)
@@ -287,14 +286,14 @@ class SharedSessions:
                 self._gone[before.session] = before
 
     def connection_closed(self, connection: int) -> None:
-        """A plain session ends with its connection, an idempotent one may come back."""
+        """Handle the end of a connection: a plain session ends, an idempotent one may come back."""
         for found in [found for found in self._sessions.values() if connection in found.connections]:
             found.connections.discard(connection)
             if not found.connections and not found.writer.operations.busy:
                 self.left_alone(found)
 
     def left_alone(self, session: SharedSession) -> None:
-        """It has no connection any more."""
+        """Handle the end of a session's last connection."""
         if session.session.is_plain:
             session.writer.drop_epoch(MOVED)
             self.forget(session)
@@ -304,37 +303,37 @@ class SharedSessions:
     # With the master slot -------------------------------------------------------------------------------------------
 
     def begin(self, master: TakenSlot, *, shares: bool) -> None:
-        """The master slot was taken, and every other with it. `shares`: sessions may write."""
+        """Note that the master slot was taken, and with it all others. `shares`: sessions may write."""
         self.close(MOVED)
         self._slots = dict(master.others)
         self.master = master if shares else None
 
     def close(self, outcome: Outcome) -> None:
-        """Nobody writes until the master slot is taken again; sessions keep their slots and places."""
+        """Stop all sessions until the master slot is taken again; they keep their slots and positions."""
         self.master = None
         for found in self._sessions.values():
             found.writer.drop_epoch(outcome)
 
     async def quiet(self) -> None:
-        """Wait until nothing is under way, a few seconds at most."""
+        """Wait a few seconds at most until no batch is under way."""
         await asyncio.gather(
             *[found.writer.epoch.quiet() for found in self._sessions.values() if found.writer.epoch is not None]
         )
 
     def dismiss(self) -> None:
-        """The topic is somebody's alone now: all sessions are gone."""
+        """Remove all sessions: the topic is not shared any more."""
         self.close(MOVED)
         self._sessions, self._gone = {}, {}
 
     def is_current(self) -> bool:
-        """Whether sessions may write: this node has the master slot, as far as the changelog is read."""
+        """Whether sessions may write: this node has the master slot by the changelog as read so far."""
         master = self.master
         if master is None:
             return False
         return self.env.changelog.view.epoch(master.stamp.producer_id) == master.stamp.epoch
 
     async def keep_alive(self, taken: TakenSlot) -> None:
-        """Renew the fences of all slots beside the master slot of this taken."""
+        """Renew the fences of all slots of shared sessions."""
         at_work = {found.scope.slot: found for found in self._sessions.values() if found.writer.epoch is not None}
         for name, slot in list(self._slots.items()):
             try:
@@ -344,6 +343,6 @@ class SharedSessions:
                     scope = SlotScope(self.topic, name)
                     await keep_slot_alive(self.env.services, scope, slot, scope.of(taken.partitions))
             except FencedError:
-                continue  # opened anew meanwhile, here or by a node that takes the topic over
+                continue  # it was opened meanwhile, here or by a node that takes the topic over
             except FAILURES as error:
                 self.env.hooks.operation_failed(self.topic, error)

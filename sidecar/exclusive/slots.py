@@ -1,6 +1,6 @@
-"""The writer slots of a topic: the whole topic's (slot 0, the master slot), one for each partition with an owner of its
-own (slot pN), one for each session of a shared topic (1, 2, …). Reads from the ownership topic's records what a
-takeover needs of them, and holds what a takeover returns. No IO, no state.
+"""The writer slots of a topic: the whole topic's (slot 0, the master slot), one for each partition with its own owner
+(slot pN), one for each session of a shared topic (1, 2, …). Extracts what a takeover needs from the records of the
+ownership topic, and defines what a takeover returns. No IO, no state.
 
 Records with another topic id (KIP-516) belong to a deleted topic of the same name and do not count.
 """
@@ -55,17 +55,17 @@ class SlotScope:
 
     @property
     def partition(self) -> int | None:
-        """The one partition that it is about; None: all of them."""
+        """The one partition of the slot; None: all partitions."""
         return partition_of(self.slot)
 
     @property
     def is_master(self) -> bool:
-        """It is the whole topic: its holder shuts out every other slot."""
+        """Whether it is the whole topic's slot: a takeover of it fences every other slot."""
         return self.slot == MASTER_SLOT
 
     @property
     def is_shared(self) -> bool:
-        """One session among others has it: it has no owner and no generation."""
+        """Whether it belongs to one of several shared sessions. Such a slot has no owner and no generation."""
         return not self.is_master and self.partition is None
 
     @property
@@ -78,7 +78,7 @@ class SlotScope:
         return self.partition in (None, partition)
 
     def of(self, partitions: Iterable[int]) -> list[int]:
-        """Those of a topic's partitions that it is about, in order."""
+        """The partitions that the slot covers, of those given, in order."""
         return sorted(index for index in partitions if self.covers(index))
 
     def overlaps(self, slot: SlotName) -> bool:
@@ -88,7 +88,7 @@ class SlotScope:
 
     @property
     def key(self) -> Key:
-        """Of the record that opens its epochs."""
+        """The key of the records that open its epochs."""
         return Key(Kind.SLOT, self.topic, self.slot) if self.is_shared else Key(Kind.SERVING, self.topic, self.slot)
 
     def opened(self, view: View) -> Entry[state.Serving] | Entry[state.Slot] | None:
@@ -99,9 +99,9 @@ class SlotScope:
 class EpochWriter(NamedTuple):
     """The session that an epoch is opened for.
 
-    `caller`: whom it belongs to; None where a request claimed for a producer id whose client is not known yet: then
-    nothing is written under the epoch (`GovernedTopic`). `name`: what that client calls itself, whatever the owner is
-    called; sequence ids count under it. The owner's name where the client's is none, as a library's default.
+    `caller`: the client that it belongs to. None if a request claimed for a producer id whose client is not known yet:
+    then nothing is written under the epoch (`GovernedTopic`). `name`: the client's own name, under which sequence ids
+    are counted. If the client's name is unknown or a library's default, it is the owner's name.
     """
 
     session: Session
@@ -111,7 +111,7 @@ class EpochWriter(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TakenSlot:
-    """The outcome: an epoch that this node alone writes under, for a session."""
+    """What a takeover returns: an epoch under which only this node writes, for one session."""
 
     scope: SlotScope
     topic_id: UUID
@@ -125,21 +125,21 @@ class TakenSlot:
     refused: Mapping[int, RefusedSequences]
     partitions: tuple[int, ...]
     ownership: state.Ownership
-    """Whose the topic or partition is, as the changelog says; without a generation where it was never owned."""
+    """The changelog's owner of the topic or partition; without a generation if it was never owned."""
     position: int
-    """Offset in the ownership topic of the record that says so."""
+    """The offset of that record in the ownership topic."""
     others: Mapping[SlotName, WriterSlot]
-    """The other slots of the topic, fenced with it: nothing of an earlier epoch of theirs gets in."""
+    """The other slots of the topic. They were fenced too: no batch of their earlier epochs is appended any more."""
     ids_from: Mapping[int, int] | None = None
-    """Where each log ended when the topic began to have sequence ids; None where it has none."""
+    """Where each log ended when the topic began to have sequence ids; None if it has none."""
     begins: Mapping[int, int] = field(default_factory=dict[int, int])
-    """Offsets in front of everything that is written under this epoch."""
+    """Offsets before everything that is written under this epoch, by partition."""
     caller: Caller | None = None
     """As in `EpochWriter`, with `session` and `name`."""
 
 
 class GenerationError(Exception):
-    """What was to happen under certain generations did not: `current` is another."""
+    """The operation was allowed under certain generations only, and `current` is none of them."""
 
     def __init__(self, resource: str, current: int) -> None:
         super().__init__(f"the generation of {resource} is {current}")
@@ -147,13 +147,13 @@ class GenerationError(Exception):
 
 
 class OutdatedMasterError(KafkaError):
-    """The master slot is this node's in a topic of this name that was deleted: the one that is there now has to be
-    fenced as a whole first.
+    """The node took the master slot in a deleted topic of the same name. The present topic has to be fenced as a whole
+    first.
     """
 
 
 def owner_record(resource: str, value: state.Ownership, position: int, writer: Stamp | None, node_id: int) -> Ownership:
-    """A changelog record as Redis keeps it: at `position` in the ownership topic, under the stamp of its writer."""
+    """A changelog record in the form for Redis: `position` is its offset, `writer` the stamp of its writer."""
     return Ownership(
         resource=resource,
         generation=Generation(value.generation),
@@ -169,32 +169,32 @@ def owner_record(resource: str, value: state.Ownership, position: int, writer: S
 
 
 def is_outdated(view: View, scope: SlotScope, entry: Entry[state.Ownership]) -> bool:
-    """Whether the topic as a whole had another owner since a partition's was written down: the scope was changed."""
+    """Whether the whole topic had an owner since a partition's record was written: its scope was changed."""
     whole = None if scope.is_master else view.ownership(scope.topic)
     return whole is not None and whole.offset > entry.offset
 
 
 def generation_floor(view: View, scope: SlotScope) -> int:
-    """The highest generation that anybody had of what a slot is for, when the scope was another one."""
-    slots = {MASTER_SLOT, *view.opened(scope.topic)}  # of a topic that was gone the master slot's alone is kept
+    """The highest generation of any slot that overlaps this one, also from before a change of the scope."""
+    slots = {MASTER_SLOT, *view.opened(scope.topic)}  # a deleted topic keeps only the master slot's generation
     owners = [view.ownership(scope.topic, slot) for slot in slots if scope.overlaps(slot)]
     return max((found.value.generation for found in owners if found is not None), default=0)
 
 
 def generation_of(view: View, scope: SlotScope) -> int:
-    """The generation of a topic or partition, 0 where nobody ever owned it."""
+    """The generation of a topic or partition; 0 if nobody ever owned it."""
     own = view.ownership(scope.topic, scope.slot)
     return max(own.value.generation if own is not None else 0, generation_floor(view, scope))
 
 
 def check_generation(view: View, scope: SlotScope, generations: frozenset[int] | None) -> None:
-    """Raises `GenerationError` unless the generation is one of these; None: any."""
+    """Raise `GenerationError` unless the generation is one of these; None: any."""
     if generations is not None and (current := generation_of(view, scope)) not in generations:
         raise GenerationError(scope.resource, current)
 
 
 def writer_names(view: View, topic: str) -> WriterNames:
-    """Whose the batches of a topic's slots are, as far as the changelog shows."""
+    """The producer names of the epochs of a topic's slots, as far as the changelog has them."""
     found = WriterNames()
     for entry in view.opened(topic).values():
         value = entry.value
@@ -206,14 +206,14 @@ def writer_names(view: View, topic: str) -> WriterNames:
 
 
 def stamp_of(opened: Entry[Opened] | None) -> Stamp:
-    """The epoch that a record opened; -1 where there is none."""
+    """The stamp of the epoch that a record opened; -1 without a record."""
     if opened is None:
         return Stamp(ProducerId(-1), ProducerEpoch(-1))
     return Stamp(ProducerId(opened.value.producer_id), ProducerEpoch(opened.value.producer_epoch))
 
 
 class Known(NamedTuple):
-    """The owner, the record of the slot that is taken, and those of the slots that are taken with it."""
+    """The owner's record, the record of the slot to take, and the records of slots that are fenced with it."""
 
     ownership: Entry[state.Ownership] | None
     opened: Entry[Opened] | None
@@ -221,8 +221,8 @@ class Known(NamedTuple):
 
 
 class SlotRecords:
-    """The records, for one request to take one slot. `master` is this node's stamp of the master slot, where another
-    slot is taken.
+    """The ownership topic's records, for one request to take one slot. `master`: this node's stamp of the master slot,
+    if another slot is taken.
     """
 
     def __init__(self, view: View, clock: Clock, scope: SlotScope, request: Request, master: Stamp | None) -> None:
@@ -235,11 +235,11 @@ class SlotRecords:
 
     @property
     def now_ms(self) -> int:
-        """The brokers' time: after the fence, the timestamp of the node's own marker, which was read back."""
+        """The brokers' time in Unix ms: after the fence, by the node's own marker, which was read back."""
         return self._clock.now_ms()
 
     def known(self, topic_id: UUID) -> Known:
-        """As things stand now."""
+        """The records as they are now."""
         # Model: ReadLast.
         scope = self._scope
         ownership = None if scope.is_shared else self._view.ownership(self._topic, scope.slot)
@@ -254,20 +254,20 @@ class SlotRecords:
         return {name: entry for name, entry in entries if entry.value.topic_id == topic_id.bytes}
 
     def _others(self, topic_id: UUID) -> dict[SlotName, Entry[Opened]]:
-        """The same without the slot that is taken; none where the request is for no session."""
+        """The same without the slot to take; empty if the request is for no session."""
         entries = self._opened(topic_id).items() if self._request.session else ()
         return {name: entry for name, entry in entries if name != self._scope.slot}
 
     def followed(self, topic_id: UUID) -> dict[SlotName, Entry[Opened]]:
-        """Other slots that the session had: each was fenced, above the epoch of its record, with the master slot."""
+        """Other slots that the session had. Each was fenced with the master slot, above its record's epoch."""
         session = self._request.session
         return {name: entry for name, entry in self._others(topic_id).items() if entry.value.session == session}
 
     def keeps(self, ownership: Entry[state.Ownership] | None) -> bool:
-        """Whether the session is the last owner and goes on, so that the generation stays.
+        """Whether the last owner continues, so that the generation stays.
 
-        Raises `KafkaError` 90 PRODUCER_FENCED for a deposed one, `GenerationError` where a fence is wanted under
-        another generation. Nothing is committed where this changes meanwhile.
+        Raises `KafkaError` 90 PRODUCER_FENCED for a deposed session, `GenerationError` if a fence is wanted under
+        another generation. A takeover commits nothing if this changes before.
         """
         request = self._request
         check_generation(self._view, self._scope, request.generations)
@@ -283,8 +283,8 @@ class SlotRecords:
         return same and (request.asked is None or request.asked <= ownership.value.generation)
 
     def partitions(self, layout: TopicLayout) -> tuple[int, ...]:
-        """The partitions concerned, all that were ever written through a slot among them: brokers that lag may know
-        fewer. Raises `KafkaError`.
+        """The slot's partitions. Raises `KafkaError` if they lack one that was ever written through a slot: brokers
+        that lag may know fewer partitions.
         """
         there = self._scope.of(layout.leaders)
         written = {
@@ -303,7 +303,7 @@ class SlotRecords:
     # The master slot ------------------------------------------------------------------------------------------------
 
     def check_master(self) -> None:
-        """Check that the node still has the master slot. Raises `KafkaError` 6 NOT_LEADER_OR_FOLLOWER where it has
+        """Check that the node still has the master slot. Raises `KafkaError` 6 NOT_LEADER_OR_FOLLOWER if it has
         not.
         """
         # Model: Serve.
@@ -315,7 +315,7 @@ class SlotRecords:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"another node took {self._topic} over")
 
     def check_topic(self, topic_id: UUID) -> None:
-        """The master slot was taken in the topic that has its name now. Raises `OutdatedMasterError`."""
+        """Check that the master slot was taken in the present topic of this name. Raises `OutdatedMasterError`."""
         if self._master is None:
             return
         serving = self._view.opened(self._topic).get(MASTER_SLOT)
@@ -325,7 +325,7 @@ class SlotRecords:
 
     def under(self) -> int:
         """The offset of this node's master record; 0 if the master slot itself is taken over. Raises `KafkaError`
-        with NOT_LEADER_OR_FOLLOWER if another node's master record stands there by now.
+        with NOT_LEADER_OR_FOLLOWER if another node's master record is there now.
         """
         if self._master is None:
             return 0
@@ -335,7 +335,7 @@ class SlotRecords:
     # Sequences ------------------------------------------------------------------------------------------------------
 
     def mentions(self, topic_id: UUID, last: Mapping[SlotName, Mapping[int, StampedSequence]]) -> list[Mention]:
-        """What the records of other slots have about the session."""
+        """What the records of other slots contain about the session."""
         session = self._request.session
         found = [
             succession.mention(
@@ -346,7 +346,7 @@ class SlotRecords:
         return [said for said in found if said is not None]
 
     def shifts(self, name: SlotName, entry: Entry[Opened] | None) -> dict[int, state.SequenceBase]:
-        """Where the bases of a slot's session moved within its newest epoch: after the fence nothing is added."""
+        """Where the bases of a slot's session moved within its newest epoch; complete after the fence."""
         writer = stamp_of(entry)
         found = {key.partition: shift for key, shift in self._view.shifts(self._topic, name)}
         return {
@@ -356,14 +356,14 @@ class SlotRecords:
         }
 
     def writer(self, owner: state.Ownership, topic_id: UUID) -> EpochWriter:
-        """The session of an owner."""
+        """The session of an owner, with its client's name and its client."""
         session = Session(owner.session)
         caller = self._caller(session, topic_id)
         is_named = caller is not None and not is_default_name(caller.client_id)
         return EpochWriter(session, caller.client_id if caller is not None and is_named else owner.name, caller)
 
     def _caller(self, session: Session, topic_id: UUID) -> Caller | None:
-        """Whom a session belongs to, as the request says it, or the newest record that does."""
+        """The client that a session belongs to: from the request, else from the newest record that has it."""
         if session == self._request.session and self._request.caller is not None:
             return self._request.caller
         entries = sorted(self._opened(topic_id).values(), key=lambda entry: entry.offset, reverse=True)
@@ -371,8 +371,8 @@ class SlotRecords:
         return next((caller for caller in found if caller is not None), None)
 
     def memory(self, topic_id: UUID, opened: Entry[Opened] | None) -> Mapping[int, Position]:
-        """Where the session stands by this node's memory. Empty if the memory may be outdated: it counts if its epoch
-        is still the newest, or if the topic was created anew and no record of the new topic names the session.
+        """The session's positions as this node remembers them, or empty if they may be outdated. They count if
+        their epoch is still the newest, or if the topic was created anew and no record of it names the session.
         """
         session, memory = self._request.session, self._request.memory
         if memory is None:

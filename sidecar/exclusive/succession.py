@@ -2,8 +2,8 @@
 
 Stamped sequence = client sequence - base (`sidecar.forwarder.sequences`), so the base of the next epoch is the client's
 next sequence: after the last one in the log, or after those that were refused for good. Sessions that left
-without being deposed are kept for a day with theirs, so that they continue there when they come back. Clients raise
-their own epochs and begin anew at 0, partition by partition (KIP-360): so a place names the client epoch, too.
+without being deposed are listed with theirs for a day, so that they continue there when they return. Clients raise
+their own epochs and start again at 0, partition by partition (KIP-360): so a position has the client epoch, too.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from sidecar.protocol.session import Session
 from sidecar.v1 import state_pb2 as state
 
 NOTHING: Final = StampedSequence(-1)
-"""A last stamped sequence where nothing was stamped."""
+"""The last stamped sequence if nothing was stamped."""
 
 UNKNOWN: Final = StampedSequence(-2)
 """The last stamped sequence is unknown: a record names some, but the log no longer shows which of them were
@@ -35,9 +35,9 @@ REMEMBERED_MS: Final = 24 * 3600 * 1000
 _EPOCHS: Final = 32_768
 _LEFT_KEPT: Final = 5_000
 _LEFT_KEPT_SHARED: Final = 100
-"""Of each shared slot, of which there are many."""
+"""The limit for the record of a shared slot: there are many such slots."""
 _LEFT_BYTES: Final = 384 * 1024
-"""A record stays below a megabyte."""
+"""The limit for the listed sessions: a record stays below a megabyte."""
 
 Shifts: TypeAlias = "Mapping[int, state.SequenceBase]"
 """Where the base of a slot's session moved within its newest epoch, by partition."""
@@ -47,10 +47,10 @@ _UNSHIFTED: Final[Shifts] = {}
 
 @dataclass(frozen=True, slots=True)
 class Mention:
-    """Where a slot's record leaves a session: what it sends next by partition, and what was refused to it. Of several
-    the latest epoch counts. `at` orders them: the offset of the master slot's record under which the epoch was opened,
-    then that of its own record, which a frozen node may append late. `own` is where the session stood by its own
-    producer id then.
+    """What a slot's record says of a session: its next sequence by partition, and its refused sequences. Of several
+    mentions the latest epoch counts. `at` orders them: the offset of the master slot's record under which the epoch was
+    opened, then the offset of its own record, which a frozen node may append late. `own`: the session's positions under
+    its own producer id at that time.
     """
 
     at: tuple[int, int]
@@ -60,8 +60,8 @@ class Mention:
 
 
 class Sequences(NamedTuple):
-    """What the record of the next epoch says of sequences: the session's bases, what is below them without being in the
-    log, the sessions that left, and where the session stands by its own producer id.
+    """The sequences in the record of the next epoch: the session's bases, the refused sequences below them (not in the
+    log), the sessions that left, and the session's positions under its own producer id.
     """
 
     bases: dict[int, Position]
@@ -73,9 +73,9 @@ class Sequences(NamedTuple):
 def next_positions(
     base: state.Positions, last: Mapping[int, StampedSequence], shifts: Shifts = _UNSHIFTED
 ) -> dict[int, Position]:
-    """A session's next sequence per partition: its base where nothing was stamped, else after the last one; the base
-    being another one where duplicates were dropped. Where it is unknown Kafka shall refuse everything (45) until the
-    client raises its epoch: a place is never guessed.
+    """A session's next sequence per partition: its base if nothing was stamped, else after the last one. The base is
+    another one after duplicates were dropped (`shifts`). If the last one is `UNKNOWN`, Kafka shall refuse everything
+    with 45 OUT_OF_ORDER_SEQUENCE_NUMBER until the client raises its epoch: a position is never guessed.
     """
     # Model: TakeOver.
     found: dict[int, Position] = {}
@@ -92,14 +92,14 @@ def next_positions(
 
 
 def _further(slots: Position, own: Position) -> Position:
-    """Where a session stands that wrote through slots and, without a policy, under its own producer id."""
+    """The later position of a session that wrote through slots and, without a policy, under its own producer id."""
     if own.client_epoch == slots.client_epoch:
         return own if (own.sequence - slots.sequence) % MODULUS < MODULUS // 2 else slots
     return own if 0 < (own.client_epoch - slots.client_epoch) % _EPOCHS < _EPOCHS // 2 else slots
 
 
 def begin_at(known: Position | None, refused: RefusedSequences | None, client_epoch: int) -> Position:
-    """Where a session goes on in a partition, after what was refused to it."""
+    """Where a session continues in a partition: after the sequences that were refused to it."""
     if known is None:
         known = Position(client_epoch if refused is None else refused.client_epoch, ClientSequence(0))
     if refused is None or refused.client_epoch != known.client_epoch:
@@ -115,7 +115,7 @@ def mention(
     now_ms: int,
     shifts: Shifts = _UNSHIFTED,
 ) -> Mention | None:
-    """What the record at offset `at`, after whose epoch `last` are the last stamped sequences, says of a session."""
+    """What the record at offset `at` says of a session. `last`: the last stamped sequences of the record's epoch."""
     if opened.session == session:
         next_ = next_positions(opened.base, last, shifts)
         return Mention((opened.under or at, at), next_, unpack_refused(opened.refused), unpack_positions(opened.own))
@@ -140,11 +140,11 @@ def sequences(
     elsewhere: Iterable[Mention] = (),
     shifts: Shifts = _UNSHIFTED,
 ) -> Sequences:
-    """What the next epoch begins with.
+    """The sequences with which the next epoch begins.
 
-    `last` are the last stamped sequences under the slot's newest epoch, which the record `opened` at offset `at`
-    opened, and `shifts` say where its bases moved since; `before` is where the session stood without a policy,
-    `memory` where it stands as this node knows by itself, `elsewhere` what other slots' records say of it.
+    `opened`: the record of the slot's newest epoch, at offset `at`. `last`: the last stamped sequences of that epoch.
+    `shifts`: where its bases moved since. `before`: the session's positions without a policy. `memory`: its positions
+    as this node remembers them. `elsewhere`: what other slots' records say of the session.
     """
     mentions = list(elsewhere)
     if opened is not None and (own := mention(request.session, opened, at, last, now_ms, shifts)) is not None:
@@ -183,7 +183,7 @@ def sequences(
     gone.sort(key=lambda session: session.left_ms)
     for index, more in request.refused.items():
         if index not in bases:
-            continue  # of a topic that was created anew since, with fewer partitions
+            continue  # the topic was created anew since, with fewer partitions
         into = refused.setdefault(index, RefusedSequences(more.client_epoch))
         for first, behind in more.spans:
             into.refused(more.client_epoch, ClientSequence(first), (behind - first) % MODULUS)
@@ -192,7 +192,7 @@ def sequences(
 
 
 def pack_refused(refused: Mapping[int, RefusedSequences]) -> list[state.RefusedSpans]:
-    """For a record, in the order of the partitions."""
+    """The refused sequences in the form of a record, in the order of the partitions."""
     return [
         state.RefusedSpans(
             partition=index,
@@ -206,7 +206,7 @@ def pack_refused(refused: Mapping[int, RefusedSequences]) -> list[state.RefusedS
 
 
 def unpack_refused(columns: Iterable[state.RefusedSpans]) -> dict[int, RefusedSequences]:
-    """By partition. Raises ValueError where the columns do not fit together."""
+    """The refused sequences of a record, by partition. Raises ValueError if columns differ in length."""
     return {
         found.partition: RefusedSequences(found.client_epoch, list(zip(found.first, found.behind, strict=True)))
         for found in columns
@@ -214,7 +214,7 @@ def unpack_refused(columns: Iterable[state.RefusedSpans]) -> dict[int, RefusedSe
 
 
 def _newest(listed: list[state.LeftSession], most: int) -> list[state.LeftSession]:
-    """The last ones, so many and of so many bytes that the record always fits into the changelog."""
+    """The last sessions of the list: at most `most`, and few enough bytes that the record fits into the changelog."""
     room, first = _LEFT_BYTES, len(listed)
     while first > max(0, len(listed) - most) and (room := room - listed[first - 1].ByteSize()) >= 0:
         first -= 1

@@ -7,11 +7,11 @@ fence. *After* the fence, the node reads the log from that end up to the marker 
 the first two matters: a batch that is appended between them is seen twice, never missed.
 
 Only committed batches count. A leader's producer state may be ahead of its high watermark, and a clean election then
-drops those batches: such a state is a *claim*. A claim holds if the marker was appended in the same leader epoch, which
-the marker's own batch header states. The broker was asked for its leader epoch before its producer state, and leader
-epochs never fall: so one leader appended the marker after everything that it had claimed. A marker below the high
-watermark then proves that all batches before it are committed. If the leader epoch differs, the log is read up to the
-marker from the *hint*, an offset before which everything is known and committed.
+drops those batches: such a state is a *claim*. A claim is valid if the marker was appended in the same leader epoch,
+which the marker's own batch header states. The broker was asked for its leader epoch before its producer state, and
+leader epochs never fall: so one leader appended the marker after everything that it had claimed. A marker below the
+high watermark then proves that all batches before it are committed. If the leader epoch differs, the log is read up to
+the marker from the *hint*, an offset before which everything is known and committed.
 
 Tails are facts about the log: they need no stamp, the newest one wins, and reading can continue from any of them. A
 tail with a new claim keeps the former hint.
@@ -49,7 +49,7 @@ _WITNESS_TIMEOUT: Final = 10.0
 @dataclass(frozen=True, slots=True)
 class Claim:
     """What a leader remembered in a leader epoch: the last stamped sequence, committed or not. `offset` was its high
-    watermark a moment before: what it had not seen then is at or after that.
+    watermark just before: batches that the leader did not have then are at or after it.
     """
 
     last_sequence: StampedSequence
@@ -59,14 +59,14 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class Tail:
-    """The last stamped sequence in front of `offset`, `NOTHING` where there is none; all of that is committed."""
+    """The last stamped sequence before `offset`, `NOTHING` without one. Everything before `offset` is committed."""
 
     last_sequence: StampedSequence
     offset: int
     claim: Claim | None = None
 
     def claimed(self, claim: Claim) -> Tail:
-        """With a claim, unless there is one of a later leader."""
+        """The tail with this claim, unless it has one of a later leader epoch."""
         if self.claim is not None and self.claim.leader_epoch > claim.leader_epoch:
             return self
         return replace(self, claim=claim)
@@ -74,8 +74,8 @@ class Tail:
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """One moment of some partitions: where they ended and in which leader epoch, and what the same brokers remembered a
-    moment later.
+    """A snapshot of some partitions: their ends and leader epochs, and what the same brokers remembered of producers
+    just after.
     """
 
     ends: Mapping[int, int]
@@ -87,7 +87,7 @@ class Look:
         return self.remembered[TopicPartition(topic, index)].of(producer_id)
 
     def claim(self, topic: str, index: int, writer: Stamp) -> Claim | None:
-        """What the leader remembered of a writer's batches, where it remembered any."""
+        """What the leader remembered of a writer's batches; None if nothing."""
         active = self.of(topic, index, writer.producer_id)
         if active is None or active.stamp.epoch != writer.epoch or active.last_sequence < 0:
             return None
@@ -101,8 +101,8 @@ class Look:
 
 @dataclass(frozen=True, slots=True)
 class _Stretch:
-    """The log from an offset to a marker: the last batch searched for, the leader epoch of the marker, and whether
-    the log began in front of that place still.
+    """What was read from an offset to a marker: the last batch that matched, the marker's leader epoch, and whether the
+    log still had everything from that offset.
     """
 
     last: BatchHeader | None
@@ -124,8 +124,8 @@ class TailReader:
         return await self._logs.ends(self._topic, partitions)
 
     async def look(self, partitions: Iterable[int]) -> Look:
-        """Ends first, then producers, at the same brokers: a batch that lands between the two is seen twice, never
-        missed, and the leader epoch is not later than what is remembered.
+        """Ask the same brokers first for ends, then for producers. A batch that is appended in between is seen twice,
+        never missed, and the leader epoch is not later than what is remembered.
         """
         # Model: LookEnds, LookProducers.
         indexes = tuple(sorted(partitions))
@@ -143,9 +143,9 @@ class TailReader:
     def before(
         self, view: View, slot: SlotName, writer: Stamp, look: Look, partitions: Iterable[int], since: Mapping[int, int]
     ) -> dict[int, Tail]:
-        """What is known of a slot's writer by that look.
+        """The tails of a slot's writer by that look and the changelog.
 
-        `since` are offsets in front of everything that the writer wrote: read from there where nothing better is known.
+        `since`: offsets before everything that the writer wrote. Logs are read from there if nothing better is known.
         """
         tails: dict[int, Tail] = {}
         for index in partitions:
@@ -155,13 +155,13 @@ class TailReader:
             elif tail.last_sequence == NOTHING and tail.claim is None:
                 tail = Tail(NOTHING, max(tail.offset, behind))
             claim = look.claim(self._topic, index, writer)
-            # Without one, a higher epoch is here already or the leader knows only a marker: it may have forgotten.
+            # Without a claim, the leader has a higher epoch or only a marker: it may have forgotten the batches.
             tails[index] = tail if claim is None else tail.claimed(claim)
         return tails
 
     def _in_front(self, view: View, slot: SlotName, writer: Stamp, partition: int, since: int) -> int:
-        """An offset before everything that a writer wrote: the tail of an earlier epoch, which is older than its
-        fence.
+        """An offset before everything that a writer wrote: that of an earlier epoch's tail, which is before the fence
+        of this one.
         """
         entry = view.tail(self._topic, slot, partition)
         if entry is None or entry.value.producer_id != writer.producer_id or entry.value.producer_epoch > writer.epoch:
@@ -180,7 +180,7 @@ class TailReader:
     def records(
         self, view: View, slot: SlotName, topic_id: UUID, writer: Stamp, tails: Mapping[int, Tail], now_ms: int
     ) -> list[Record]:
-        """What the changelog does not know yet of these tails. `now_ms`: by the brokers' clock."""
+        """The records of those tails that the changelog does not have yet. `now_ms`: by the brokers' clock."""
         fresh: list[Record] = []
         for index, tail in tails.items():
             recorded = self._recorded(view, slot, writer, index)
@@ -206,11 +206,11 @@ class TailReader:
         self, writer: Stamp, tails: Mapping[int, Tail], fence: Stamp, ends: Mapping[int, int]
     ) -> dict[int, StampedSequence]:
         """The last stamped sequence of `writer` per partition, up to the marker that fences it: the one at `fence`, or
-        an earlier one of its own producer id. `NOTHING` where none, `UNKNOWN` where retention removed that information.
+        an earlier one of its own producer id. `NOTHING` without any, `UNKNOWN` if retention removed that information.
 
-        `ends` are the ends of the partitions seen after the fence: the marker is in front of them. A log that ends in
-        front of what was written down of it lost that (an unclean election, a disk that was restored): a claim counts
-        for nothing then, and after a hint the place is `UNKNOWN`. Raises as `LogReader.read`.
+        `ends`: the partitions' ends after the fence; the marker is before them. If a log ends before a recorded offset,
+        it lost batches (an unclean election, a restored disk). A claim at such an offset is ignored; for such a hint
+        the result is `UNKNOWN`. Raises as `LogReader.read`.
         """
         # Model: ReadTails.
         gate = asyncio.Semaphore(_READERS)
@@ -242,12 +242,12 @@ class TailReader:
     async def own(
         self, producer_id: ProducerId, look: Look, fence: Stamp, ends: Mapping[int, int], *, others_write: bool
     ) -> dict[int, Position] | None:
-        """Where a client stands by what it wrote under its own producer id, without a slot, in front of the marker at
-        `fence`. None where a leader changed since the look, so that what it remembered cannot be believed: look again,
-        no marker has made the next one forget.
+        """A client's next sequences after what it wrote under its own producer id, without a slot, before the
+        marker at `fence`. None if a leader changed since the look, so that its answer may be wrong: then look again, as
+        no marker makes the next leader forget this producer id.
 
-        A partition that knew nothing of it is read where more than a marker came since; not where `others_write` all
-        the time: what a client had under way as the policy came, and nothing before that, would be found there.
+        A partition whose leader knew nothing of the client is read only if more than a marker was appended since. With
+        `others_write` it is not read: only batches that were under way as the policy was set could be found there.
         """
         gate = asyncio.Semaphore(_READERS)
 
@@ -288,7 +288,7 @@ class TailReader:
         matches: Callable[[BatchHeader], bool],
         stops: Callable[[BatchHeader], bool],
     ) -> _Stretch:
-        """Read a log from an offset to the batch that `stops`; it is in front of `end`."""
+        """Read a log from an offset to the batch for which `stops` is true, which is before `end`."""
         partition, is_whole = TopicPartition(self._topic, index), True
         last: BatchHeader | None = None
         while offset < end:
@@ -313,10 +313,10 @@ def trusted_ends(
 ) -> dict[int, int]:
     """The ends of the partitions whose leader remembers no batch of a slot and cannot have forgotten one.
 
-    Reading starts there instead of at the begin of the slot's epoch: others may have written much since, and
-    retention may have deleted it. A leader that knows a higher epoch has forgotten this one. A leader that knows a
-    batch of the slot may hold it in front of its end. `trusted_ms`: how far back leaders surely remember every
-    producer. Empty while the brokers' time is not known.
+    Reading starts there instead of at the beginning of the slot's epoch: others may have written much since, and
+    retention may have deleted it. A leader that knows a higher epoch has forgotten this one. If a leader knows a batch
+    of the slot, that batch may be before the end. `trusted_ms`: how far back leaders surely remember every producer.
+    Empty while the brokers' time is not known.
     """
     oldest = clock.now_ms() - trusted_ms if clock.is_confirmed else math.inf
     writer = stamp_of(entry)
@@ -332,7 +332,7 @@ def trusted_ends(
 
 
 def has_forgotten(look: Look, topic: str, writer: Stamp, wrote: Iterable[int]) -> bool:
-    """Whether the leader of a partition that a writer wrote does not know that: its sequences cannot go on there."""
+    """Whether a leader has forgotten a writer that wrote to its partition: the sequences cannot continue there."""
     for index in wrote:
         active = look.of(topic, index, writer.producer_id)
         if active is None or (active.stamp.epoch == writer.epoch and active.last_sequence < 0):
@@ -341,10 +341,10 @@ def has_forgotten(look: Look, topic: str, writer: Stamp, wrote: Iterable[int]) -
 
 
 def acknowledged_tails(look: Look, epoch: SlotEpoch) -> dict[int, Tail]:
-    """Where the writer of an epoch stood at a look that was taken before: of what the leaders remembered that alone
-    which they have acknowledged since, as only that is committed. The session may write under the next epoch by the
-    time of the look: then the end is not in front of that one's batches, and shows nothing of a partition that this
-    one never touched.
+    """The tails of an epoch's writer at an earlier look. Of what the leaders remembered, only batches that they have
+    acknowledged since count, as only those are committed. At the time of the look the session may have written under
+    the next epoch already. Then the end is not before the next epoch's batches, so it gives no tail of a partition to
+    which this epoch sent nothing.
     """
     # Model: KeepTail.
     topic, writer, touched = epoch.taken.scope.topic, epoch.taken.stamp, epoch.touched()
@@ -364,5 +364,5 @@ def _stamp_of(header: BatchHeader) -> Stamp:
 
 
 def _ends(writer: Stamp, found: Stamp) -> bool:
-    """Whether nothing of a writer can come after a batch or marker under `found`."""
+    """Whether no batch of a writer can follow a batch or marker under `found`."""
     return found.producer_id == writer.producer_id and found.epoch > writer.epoch

@@ -8,21 +8,23 @@ each step that was left out or moved:
 1. Claim in Redis: arbitration and the generation.
 2. Note where the previous epoch stopped (`tails`), then InitProducerId: the next epoch E.
 3. Fence every partition and the ownership partition at E; a takeover of a whole topic fences all its slots. The
-   partitions are the ones that step 2 looked at, and no fewer than any epoch wrote to: else all begins anew.
-4. Read the ownership topic up to that marker: what step 0 saw must still hold.
-5. Read the logs on from the tails, each slot's up to that slot's own marker: what its previous epoch got in meanwhile.
-   Slots are fenced one after another, so one may write after the marker of another.
+   partitions must be those that step 2 looked at, else the takeover starts again. Step 0 fails unless they include
+   every partition that an epoch wrote to.
+4. Read the ownership topic up to that marker: the records that step 0 read must still be the newest.
+5. Read the logs from the tails on, for each slot up to its own marker: this finds the batches that its previous epoch
+   appended in between. Slots are fenced one after another, so one may write after the marker of another.
 6. Append `Serving` (and `Ownership`), stamped with E, sequence 0: the commit point.
 7. Publish to Redis, append an event, serve.
 
-No batch of an older epoch comes after the fence. Slots beside the master slot are opened by the node that has that
-one: it looks, after its own record, whether it still has. Another node that takes the topic reads the ownership topic
-after its fence: either it finds that record, and fences the slot, or its fence is found.
+No batch of an older epoch is appended after the fence. Only the node that has the master slot opens other slots. It
+checks, after it has appended its record, that it still has the master slot. Another node that takes the topic reads the
+ownership topic after its fence. Either it finds that record and fences the slot, or its fence came first and the check
+finds it.
 
 `model/` has these steps as actions: functions name theirs (`Model: NoteTails`), and actions name their functions.
 
 This module performs the steps, one method each, in the order of `Takeover._attempt`. `claims` decides which sessions
-may ask for them, `requests` say for what. `slots` reads the ownership topic; `succession` and `records` make what
+may start them, `requests` has their purposes. `slots` reads the ownership topic; `succession` and `records` make what
 step 6 writes.
 """
 
@@ -65,12 +67,12 @@ _SEEN_S: Final = 10.0
 
 
 class LostRaceError(Exception):
-    """Somebody else took the topic over while this takeover was under way."""
+    """Every attempt of this takeover was disturbed, for example by another node's takeover."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Start:
-    """Step 0: what the ownership topic said in front of the fence. `keeps`: the last owner goes on."""
+    """Step 0: the content of the ownership topic before the fence. `keeps`: the last owner and its generation stay."""
 
     topic_id: UUID
     partitions: tuple[int, ...]
@@ -80,7 +82,7 @@ class _Start:
 
 @dataclass(frozen=True, slots=True)
 class _Noted:
-    """Step 2: what leaders remembered, and where the sessions stood that had these slots, by their records."""
+    """Step 2: the look at the leaders, the slots' newest records (`formers`), and the tails of their writers."""
 
     reader: TailReader
     look: Look
@@ -97,10 +99,10 @@ class _Fenced:
 
 
 class Takeover:
-    """One takeover of one slot; `run` performs it, again from the start where somebody interfered.
+    """One takeover of one slot. `run` performs it, and starts again if it was disturbed.
 
-    `master` is the master slot's stamp of this node, where another slot is taken. `trusted_ms`: how far back leaders
-    surely remember every producer. `ids`: the topic's sequence ids, where it has any.
+    `master`: this node's stamp of the master slot, if another slot is taken over. `trusted_ms`: how far back leaders
+    surely remember every producer. `ids`: the topic's sequence ids, if it has any.
     """
 
     def __init__(
@@ -123,7 +125,7 @@ class Takeover:
         self._arbitration = Arbitration(services, scope, request)
 
     async def run(self, granted: Callable[[], None] = lambda: None) -> TakenSlot:
-        """`granted` is called once the claim is granted: what writes under an older epoch should stop now.
+        """Perform the takeover. `granted` is called when the claim is granted: writers under older epochs should stop.
 
         Raises `OutdatedMasterError`, `GenerationError`, `HeldError`, `LostRaceError`, `KafkaError`,
         `MetadataUnavailable`, and what the rooms below raise.
@@ -136,7 +138,7 @@ class Takeover:
         raise LostRaceError(f"the ownership of {self._scope.resource} kept changing")
 
     async def _attempt(self, granted: Callable[[], None]) -> TakenSlot | None:
-        """All steps in their order; None where somebody interfered, so that all begins anew."""
+        """Perform all steps in order. Returns None if they were disturbed and have to start again."""
         start = await self._look()
         token, generation = await self._arbitration.claim(start.known.ownership, start.known.opened, keeps=start.keeps)
         is_published = False
@@ -162,7 +164,7 @@ class Takeover:
     # 0. Look at the ownership topic ---------------------------------------------------------------------------------
 
     async def _look(self) -> _Start:
-        """What is there to take, without fencing. Raises `KafkaError`, `OutdatedMasterError`, `GenerationError`."""
+        """Read the slot's state, without fencing. Raises `KafkaError`, `OutdatedMasterError`, `GenerationError`."""
         layout = await self._services.upstream.whole_layout(self._topic)
         self._records.check_topic(layout.topic_id)
         partitions = self._records.partitions(layout)
@@ -174,7 +176,7 @@ class Takeover:
     # 2. Note where the previous epoch stopped -----------------------------------------------------------------------
 
     async def _note_tails(self, start: _Start) -> _Noted:
-        """Where the sessions stand that had these slots, also in the changelog: the fence makes leaders forget it."""
+        """Find where each slot's session stopped, and store it in the changelog: the fence makes leaders forget it."""
         # Model: NoteTails.
         reader = TailReader(self._services.upstream, self._topic)
         look = await reader.look(start.partitions)
@@ -185,7 +187,7 @@ class Takeover:
         news: list[Record] = []
         for name, entry in formers.items():
             if not Session(entry.value.session).is_idempotent:
-                continue  # without a session, or of one that never comes back
+                continue  # it has no session, or a plain one, which never comes back
             former, writer = SlotScope(self._topic, name), stamp_of(entry)
             since = unpack_offsets(entry.value.begins) | trusted_ends(
                 self._services.changelog.view, self._services.changelog.clock, former, entry, look, self._trusted_ms
@@ -193,7 +195,7 @@ class Takeover:
             view, indexes = self._services.changelog.view, former.of(look.ends)
             found[name] = reader.before(view, name, writer, look, indexes, since)
             news += reader.records(view, name, start.topic_id, writer, found[name], self._records.now_ms)
-            await asyncio.sleep(0)  # there may be hundreds, of hundreds of partitions each
+            await asyncio.sleep(0)  # there may be hundreds of slots, with hundreds of partitions each
         for first in range(0, len(news), _RECORDS_AT_ONCE):
             await self._services.changelog.append(news[first : first + _RECORDS_AT_ONCE])
         return _Noted(reader, look, formers, found)
@@ -201,7 +203,7 @@ class Takeover:
     # 3. Open the next epochs, and fence -----------------------------------------------------------------------------
 
     async def _fence(self, noted: _Noted, others: Mapping[SlotName, Entry[Opened]]) -> _Fenced:
-        """The next epoch of each slot; then nothing of an older one gets into the partitions or internal topics."""
+        """Open each slot's next epoch, and fence: partitions and internal topics then refuse older ones."""
         services, scope = self._services, self._scope
         names = (scope.slot, *others, *noted.formers)
         ids = {name: transactional_id(services.cluster, self._topic, name) for name in names}
@@ -219,7 +221,7 @@ class Takeover:
     # 4. Read the ownership topic up to the marker -------------------------------------------------------------------
 
     async def _still_holds(self, start: _Start, fenced: _Fenced) -> bool:
-        """Whether what step 0 saw holds after the fence, and the partitions that were looked at were fenced."""
+        """Whether the records of step 0 are the newest after the fence, and exactly its partitions were fenced."""
         await self._services.changelog.tailer.seen(fenced.slots[self._scope.slot].stamp, timeout=_SEEN_S)
         known = self._records.known(fenced.topic.topic_id)
         return known == start.known and tuple(self._scope.of(fenced.topic.partitions)) == start.partitions
@@ -229,8 +231,8 @@ class Takeover:
     async def _last(
         self, noted: _Noted, fenced: _Fenced, ends: Mapping[int, int]
     ) -> dict[SlotName, dict[int, StampedSequence]]:
-        """The last stamped sequences of the slot's own former session, and of the new one in other slots: each up to
-        the marker that fenced it now, or one that did before.
+        """The last stamped sequences of the slot's former session, and of the new session in other slots. Each log is
+        read up to the marker that fenced the slot, now or earlier.
         """
         # Model: ReadLogs.
         session, own, slots = self._request.session, self._scope.slot, fenced.slots
@@ -244,8 +246,8 @@ class Takeover:
     async def _sequences(
         self, start: _Start, noted: _Noted, fenced: _Fenced, ends: Mapping[int, int]
     ) -> Sequences | None:
-        """Where the sequences of the session go on, and where those of others stopped; None where this look cannot show
-        it.
+        """Where the session's sequences continue, and where those of other sessions stopped. None if the look of step 2
+        does not show that (`TailReader.own`).
         """
         # Model: Claim.
         slot, opened, topic_id = self._scope.slot, start.known.opened, fenced.topic.topic_id
@@ -277,7 +279,7 @@ class Takeover:
     async def _commit(
         self, start: _Start, fenced: _Fenced, sequences: Sequences, ends: Mapping[int, int], generation: int
     ) -> TakenSlot:
-        """The commit point: the writer from now on, and where all sequences stand."""
+        """Commit: append the records of the new writer and of where all sequences continue."""
         # Model: ReadAndCommit.
         scope, request, ownership = self._scope, self._request, start.known.ownership
         slot, topic_id = fenced.slots[scope.slot], fenced.topic.topic_id
@@ -331,7 +333,7 @@ class Takeover:
         )
 
     async def _append(self, journal: StampedJournal, entry: Opened, owner: state.Ownership | None) -> Offset:
-        """Write down that the slot is this epoch's, and whose the topic is where that changed; where it stands."""
+        """Append the slot's record and, if the owner changed, the owner's. Returns the first one's offset."""
         # Model: Commit, Serve.
         tailer = self._services.changelog.tailer
         batch = [Record(self._scope.key, entry)]
@@ -343,5 +345,5 @@ class Takeover:
         return offset
 
     def _is_unowned(self, start: _Start) -> bool:
-        """Nobody owns what is taken: a shared slot, or a topic that never had an owner and is adopted."""
+        """Whether nobody owns what is taken: a shared slot, or a topic that never had an owner and gets none now."""
         return self._scope.is_shared or (self._request.purpose in FOR_NOBODY and start.known.ownership is None)

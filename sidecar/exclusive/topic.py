@@ -1,4 +1,4 @@
-"""One governed topic, or one partition with its own owner: its parts, and the way of a batch through them.
+"""One governed topic, or one partition with its own owner: its parts, and how a batch passes through them.
 
 A topic has an owner (`owner`), a writer for it (`writer`), sessions that do not own it (`newcomers`), and slots for
 shared sessions (`shared`). It is ready, or busy with one operation (`operations`): a takeover (`topic_takeovers`) or
@@ -86,11 +86,11 @@ class GovernedTopic(TopicTakeovers):
 
     @property
     def ids(self) -> TopicIds | None:
-        """The sequence ids, where the policy wants them."""
+        """The sequence ids; None if the policy has no deduplication."""
         return self._ids.now if self._ids is not None else self.whole.ids if self.whole is not None else None
 
     def as_owned(self) -> list[Ownership]:
-        """What this node asserts to Redis with every heartbeat."""
+        """The ownership that this node reports to Redis with every heartbeat."""
         return [] if self.writer.epoch is None else self.owner.in_redis()
 
     # Batches --------------------------------------------------------------------------------------------------------
@@ -104,7 +104,7 @@ class GovernedTopic(TopicTakeovers):
         timeout_ms: int,
         done: Callable[[Outcome], None],
     ) -> bool:
-        """Forward a batch of the owner in order, the usual case; False if there is anything to decide."""
+        """Forward a batch in order, of a session that writes here; False if there is anything to decide."""
         epoch = self._epoch_of(claimant)
         if (
             epoch is None
@@ -121,7 +121,7 @@ class GovernedTopic(TopicTakeovers):
         return True
 
     def forward_whole(self, claimant: Claimant, request: WholeRequest) -> bool:
-        """As `forward`, for a client's whole request, where all of it can go out now."""
+        """As `forward`, for a client's whole request; False unless all of it can be sent now."""
         epoch = self._epoch_of(claimant)
         size, records, oldest = 0, 0, request.batches[0][2].newest
         for _, batch, numbers in request.batches:  # a comprehension would be a call
@@ -135,7 +135,7 @@ class GovernedTopic(TopicTakeovers):
         return True
 
     def _epoch_of(self, claimant: Claimant) -> SlotEpoch | None:
-        """The slot epoch at work for a session, where it owns the topic on this connection and nothing is under way."""
+        """The slot epoch under which a session writes on its connection; None if it does not, or in an operation."""
         holder = self.owner.holder
         if self.writer.operations.busy:
             return None
@@ -183,7 +183,7 @@ class GovernedTopic(TopicTakeovers):
         claimant = offer.claimant
         deposed = verdict.code == ErrorCode.PRODUCER_FENCED
         if not (self.serving or deposed) and self._env.is_served_elsewhere(self.name):
-            self.writer.operations.answer(offer, MOVED)  # that node knows better
+            self.writer.operations.answer(offer, MOVED)  # the node that serves the topic decides
             return
         if verdict.step is Step.WAIT:
             self.queue.wait(claimant, now)
@@ -211,9 +211,10 @@ class GovernedTopic(TopicTakeovers):
             self.writer.write(offer, epoch)
 
     def _is_to_be_renewed(self, offer: Offer, epoch: SlotEpoch) -> bool:
-        """Whether the record of the owner's epoch lacks what it has to say before this batch is written: sequences that
-        were refused since, where there are ids; or whom the session belongs to, where it was claimed by request before
-        its client wrote anything.
+        """Whether the owner's epoch needs a newer record before this batch is written.
+
+        It does in two cases. The topic has sequence ids, and sequences of the session were refused since. Or the
+        session was claimed by request before its client wrote anything, so the record does not name the client.
         """
         if epoch.ids is not None and self.refusals.has(offer.claimant.session, self.scope):
             return True
@@ -237,7 +238,7 @@ class GovernedTopic(TopicTakeovers):
         )
 
     def outlook(self, claimant: Claimant) -> claims.Verdict:
-        """What a claim would be answered now. Changes nothing."""
+        """The verdict on a claim now. Changes nothing."""
         now = self._env.now()
         found = self._env.bindings.look(self.name, claimant)
         if found is None:
@@ -269,7 +270,7 @@ class GovernedTopic(TopicTakeovers):
     def dropped(self, epoch: SlotEpoch) -> None:
         """See `Writing`."""
 
-    # The node's affairs ---------------------------------------------------------------------------------------------
+    # Events of the node ----------------------------------------------------------------------------------------------
 
     def policy_changed(self) -> None:
         """Apply a changed policy: shared sessions may have to stop, deduplication begins or ends."""
@@ -279,7 +280,7 @@ class GovernedTopic(TopicTakeovers):
             self.shared.dismiss()
 
     def connection_closed(self, connection: int) -> None:
-        """A client connection of this node is gone."""
+        """Handle the end of a client connection to this node."""
         self.newcomers.connection_closed(connection, self._env.now())
         self.queue.changed()
         self.shared.connection_closed(connection)
@@ -287,8 +288,8 @@ class GovernedTopic(TopicTakeovers):
         self.ending.check()
 
     def join(self, session: Session, connection: int) -> bool:
-        """A connection of the owner's that carried no batch; False where the session does not own it here. One that
-        comes within the grace of an owner without any ends it.
+        """Add a connection of the owner that carried no batch; False if the session does not own the topic here. If
+        the owner had lost its last connection, this ends its grace.
         """
         holder = self.owner.current
         if holder is None or holder.session != session or (isinstance(holder, Absent) and self.writer.epoch is None):
@@ -297,19 +298,19 @@ class GovernedTopic(TopicTakeovers):
         return True
 
     def changed(self, change: Change) -> None:
-        """Another node has stored the topic's owner."""
+        """Read the owner again, unless this node serves the topic: another node has stored a record."""
         if not self.serving and change.key.slot == self.scope.slot:
             self.reread()
 
     def served_elsewhere(self) -> None:
-        """Another node serves the topic now."""
+        """Note that another node serves the topic now."""
         if not self.serving:
             self.owner.moved_away()
 
     async def administer(
         self, partition: int | None = None, *, fence: bool, generations: frozenset[int] | None = None
     ) -> Holder:
-        """See `Ending.administer`. Raises ValueError too, as it has no owners of partitions."""
+        """See `Ending.administer`. Raises ValueError if a partition is named: the topic has one owner."""
         if partition is not None:
             raise ValueError(f"{self.name} has the scope topic: leave partition out")
         return await self.ending.administer(fence=fence, generations=generations)

@@ -2,8 +2,8 @@
 for shared sessions, or for no session.
 
 Each of these is one operation (`operations`). `takeover` performs the steps and returns what was taken. This module
-does what comes before them (it takes the right to serve and reads who waits at other nodes) and after them: it sets the
-new owner and its writer.
+does what comes before them (it takes the right to serve and reads which sessions waited at the previous node) and after
+them: it sets the new owner and its writer.
 """
 
 import asyncio
@@ -41,8 +41,8 @@ from sidecar.protocol.session import Session
 
 
 class TopicTakeovers(ABC):
-    """One topic or partition: its parts, and how it changes hands. `taken`: what the newest takeover returned, where
-    this node has the slot still. `writer` is its owner's.
+    """One topic or partition: its parts and its takeovers. `taken`: what the newest takeover returned, while this
+    node still has the slot. `writer`: the owner's writer.
     """
 
     writer: SlotWriter
@@ -55,7 +55,7 @@ class TopicTakeovers(ABC):
         scope: SlotScope | None = None,
         whole: WholeTopic | None = None,
     ) -> None:
-        """`whole` is the topic that a partition with its own owner belongs to: its slot is `scope`'s."""
+        """`scope`, `whole`: of a partition with its own owner, its slot and the topic that it belongs to."""
         self.name = name
         self.scope = scope or SlotScope(name)
         self.whole = whole
@@ -73,13 +73,13 @@ class TopicTakeovers(ABC):
 
     @property
     def written_under(self) -> TakenSlot | None:
-        """The slot epoch that its owner writes under here, where it does."""
+        """The slot epoch under which its owner writes here; None if it does not."""
         return self.writer.epoch.taken if self.writer.epoch is not None else None
 
     @property
     @abstractmethod
     def ids(self) -> TopicIds | None:
-        """The sequence ids, where the policy wants them."""
+        """The sequence ids; None if the policy has no deduplication."""
 
     def is_live(self, session: str) -> bool:
         """Whether a session that may write here has a connection."""
@@ -89,16 +89,16 @@ class TopicTakeovers(ABC):
         return self.shared.is_live(session)
 
     async def save_ids(self) -> None:
-        """The topic is served here no longer."""
+        """Save the sequence ids: this node stops serving the topic."""
         if self._ids is not None:
             await self._ids.save()
 
     def stop_writing(self) -> None:
-        """Nobody writes under the present epochs any more; writers go on under the next ones."""
+        """Stop all writers under the present epochs; they continue under the next ones."""
         self.writer.drop_epoch(MOVED)
         self.shared.close(MOVED)
 
-    # What they are made for -----------------------------------------------------------------------------------------
+    # The purposes of a takeover -------------------------------------------------------------------------------------
 
     async def claim(self, offer: Offer, verdict: Verdict) -> None:
         """Make the session of this batch the owner, or continue with it if it is the owner."""
@@ -140,7 +140,7 @@ class TopicTakeovers(ABC):
         newcomers.taint(left - {claimant.connection})
 
     async def again(self) -> None:
-        """The same owner under the next epoch."""
+        """Continue with the same owner under the next epoch."""
         # Model: Begin.
         holder, ownership = self.owner.holder, self.owner.record
         if holder is None or ownership is None:
@@ -160,7 +160,7 @@ class TopicTakeovers(ABC):
         self.refusals.forgive(holder.session, self.scope)
 
     def _memory_of(self, session: Session) -> Memory | None:
-        """Where a session stood when its epoch was dropped, if that was its own."""
+        """The positions of a session when its epoch was dropped; None if the dropped epoch was not its own."""
         lost = self._lost
         return None if lost is None or lost.taken.session != session else lost.memory()
 
@@ -179,8 +179,8 @@ class TopicTakeovers(ABC):
     # One takeover ---------------------------------------------------------------------------------------------------
 
     async def run(self, request: Request, joins: Offer | None = None) -> None:
-        """`joins` is a batch of the session on a connection that is to count as the owner's. Raises as `Takeover.run`,
-        and `QueueFoundError`.
+        """Run one takeover. `joins`: a batch of the session, whose connection then counts as the owner's. Raises
+        `QueueFoundError`, and what `Takeover.run` raises.
         """
         upkeep, served = self.upkeep, self.serving
         master = await self._serve()
@@ -224,7 +224,7 @@ class TopicTakeovers(ABC):
         return None
 
     async def _find_others(self) -> bool:
-        """Keep the places of sessions that wrote or waited at the node that served the topic before."""
+        """Keep the places of sessions that wrote or waited at the previous node; whether there are any."""
         sessions = await self._env.queues.of(self)
         self.newcomers.expect(sessions, self._env.now())
         return bool(sessions) or (self.scope.is_master and self.shared.expect())
@@ -237,11 +237,11 @@ class TopicTakeovers(ABC):
                 self.upkeep.read(terms[self.name])
 
     def _settle(self, taken: TakenSlot, request: Request, joins: Offer | None, started: float) -> None:
-        """The takeover is done: the topic belongs to its session, or to none."""
+        """Set the owner after a takeover: the session that the record names, or nobody."""
         owner = self.owner
         self._lost = None
         self.shared.dismiss()
-        before, value = owner.holder, taken.ownership  # connections that closed meanwhile are gone from the holder
+        before, value = owner.holder, taken.ownership  # closed connections are already removed from the holder
         owner.note(value, taken.position)
         owned: Owned | None = None
         if value.session and not value.released_ms:
@@ -256,7 +256,7 @@ class TopicTakeovers(ABC):
         self._env.events.taken_over(self, request, before, self._env.now() - started, by)
 
     def _shared(self, taken: TakenSlot) -> None:
-        """The takeover is done: sessions write beside each other, and the last owner lost the topic."""
+        """Note after a takeover that sessions write beside each other, and that the last owner lost the topic."""
         owner = self.owner
         last = owner.record
         if last is not None and last.session:
@@ -266,11 +266,11 @@ class TopicTakeovers(ABC):
             owner.note(taken.ownership, taken.position)
 
     def may_share(self) -> bool:
-        """Whether sessions may write beside each other as things stand."""
+        """Whether sessions may write beside each other now."""
         return self.serving and self.shared.is_current()
 
     async def share_anew(self, is_due: Callable[[TakenSlot], bool]) -> None:
-        """A session that writes beside others found a partition, or a topic, that was not fenced."""
+        """Fence the whole topic again, if `is_due` for its master slot: a shared session found it unfenced."""
         operations, shared = self.writer.operations, self.shared
         await operations.over()
         if shared.master is None or not self.may_share():
@@ -281,9 +281,9 @@ class TopicTakeovers(ABC):
     async def know_ids(self, timeout: float) -> TopicIds:
         """The sequence ids of the topic once they are known; a topic that nobody serves is taken over for that.
 
-        Raises LookupError where it has none, `KafkaError` 5 LEADER_NOT_AVAILABLE where they are not known in time, or
-        while an owner may still come back, 6 NOT_LEADER_OR_FOLLOWER where another node serves the topic, and as a
-        takeover does.
+        Raises LookupError if it has none. Raises `KafkaError` 5 LEADER_NOT_AVAILABLE if they are not known in time, or
+        while an owner may still come back, and 6 NOT_LEADER_OR_FOLLOWER if another node serves the topic. Raises also
+        what a takeover raises.
         """
         ids = self.ids
         if ids is None:
@@ -298,7 +298,7 @@ class TopicTakeovers(ABC):
         return ids
 
     def failed(self, error: Exception) -> Outcome | None:
-        """How batches that waited for an operation are answered where it failed; None: they are judged anew."""
+        """The answer to batches that waited for a failed operation; None: they are judged again."""
         hooks, outcome = self._env.hooks, failure_of(error)
         if isinstance(error, MetadataUnavailable):
             hooks.fenced(self.name, "redis_down")
@@ -318,11 +318,11 @@ class TopicTakeovers(ABC):
             return None
         return outcome
 
-    # What was taken -------------------------------------------------------------------------------------------------
+    # The slot that was taken ----------------------------------------------------------------------------------------
 
     async def keep_alive(self) -> None:
-        """Renew the fence at its epoch, in mid-traffic: sequences and readers are not disturbed. A topic that nobody
-        serves is adopted; one that was created anew, or has grown, is fenced as a whole.
+        """Renew the fence at its epoch while batches are sent: sequences and readers are not disturbed. A topic that
+        nobody serves is adopted. A topic that was created anew, or has more partitions, is fenced as a whole.
         """
         taken, operations = self.taken, self.writer.operations
         if operations.busy or (taken is None and self.whole is not None):
@@ -347,23 +347,23 @@ class TopicTakeovers(ABC):
                 self.lose_epoch()
 
     def reread(self) -> None:
-        """Take over what the changelog says, after a start or a loss. An owner that is still held may come back."""
+        """Read the owner from the changelog, after a start or a lost epoch. It may come back within the grace."""
         self._lost = None
         self.owner.read()
         self._env.owner_may_have_changed(self)
 
     def reopen(self) -> None:
-        """The writer goes on under the next epoch; its position is known from this one."""
+        """Stop writing under the present epoch, and keep its positions for the next one."""
         self._lost = self.writer.epoch or self._lost
         self.stop_writing()
 
     def fence_wanted(self) -> None:
-        """The outcome of a batch is unknown until a fence."""
+        """Open the next epoch: the outcome of a batch is unknown until a fence."""
         if not self.writer.operations.busy:
             self.reopen()
 
     def lose_epoch(self) -> None:
-        """Kafka refuses the epoch, or has forgotten it: look up the owner, and go on if it is the same."""
+        """Kafka refuses the epoch, or has forgotten it: read the owner again, and continue if it is the same."""
         self.taken, self._lost = None, self.writer.epoch
         self.stop_writing()
         if not self.writer.operations.busy:

@@ -1,4 +1,4 @@
-"""When fences are renewed, and how old the records may be that are written meanwhile.
+"""Decides when fences are renewed, and how old the records of a batch may be.
 
 Kafka forgets a fence. A partition forgets a producer id some time after the newest *record timestamp* it saw of it
 (KIP-98), the coordinator forgets a transactional id, compaction deletes markers (`sidecar.fencing.expiry`). So every
@@ -29,13 +29,13 @@ from sidecar.protocol.errors import ErrorCode, KafkaError
 from sidecar.protocol.records import newest_timestamp
 
 _RECORDS_AT_ONCE: Final = 500
-"""A slot changes its producer id after 32,000 epochs, or where nobody kept it alive for days."""
+"""A slot changes its producer id after 32,000 epochs, or if it was not kept alive for days."""
 
 _AGAIN_S: Final = 5.0
 _LATE_S: Final = 60.0
 """By how much brokers' clocks may be apart."""
 _UNKNOWN_MS: Final = 5_000.0
-"""How old records may be while the settings are not known: no broker forgets sooner that anybody would run."""
+"""How old records may be while the settings are not known: no usual broker setting forgets sooner."""
 
 
 @dataclass(slots=True, eq=False)
@@ -45,7 +45,7 @@ class Upkeep:
     """
 
     assumed: InitVar[KeepAlive | None]
-    """What the brokers demand of every topic, None while not even that is known."""
+    """What the brokers' own settings require of every topic; None while they are not known."""
     _clock: Clock
     trusted_ms: float = 0.0
     """How long leaders surely remember a producer that wrote the oldest records that are accepted
@@ -55,7 +55,7 @@ class Upkeep:
     known: bool = False
     """Whether the topic's own settings were read."""
     stamped: bool = False
-    """Brokers give records their time, and the fence was renewed since they do."""
+    """Brokers set the timestamps of records, and the fence was renewed since then."""
     fenced_at: float = -math.inf
     """When the newest fence began."""
     not_before: float = -math.inf
@@ -66,7 +66,7 @@ class Upkeep:
     _limit_ms: float = _UNKNOWN_MS
     _examined_ms: float = _UNKNOWN_MS
     now: Callable[[], float] = field(init=False)
-    """By the clock that its times are of."""
+    """The present time, by the clock of these times."""
 
     def __post_init__(self, assumed: KeepAlive | None) -> None:
         self.now = self._clock.elapsed
@@ -74,36 +74,36 @@ class Upkeep:
             self.assume(assumed)
 
     def assume(self, terms: KeepAlive) -> None:
-        """The brokers' own settings are known: a topic's can only allow more, as to the age of records."""
+        """Apply the brokers' own settings: as to the age of records, a topic's can only allow more."""
         if not self.known:
             self.terms = terms
             self._limit(terms.oldest * 1000)
 
     def read(self, terms: KeepAlive) -> None:
-        """What the brokers' and the topic's settings demand now."""
+        """Apply what the brokers' and the topic's settings require now."""
         if self.stamped and not terms.stamped:
             self.unstamped()
         self.terms, self.known, self.trusted_ms = terms, True, terms.interval * 1000
         self._limit(terms.oldest * 1000)
 
     def _limit(self, age_ms: float) -> None:
-        """Batches are refused above this age; where headers are distrusted all of them are examined."""
+        """Refuse batches above this age; if headers are distrusted, examine all of them."""
         self._limit_ms = age_ms
         self._examined_ms = -math.inf if self.distrusts else age_ms
 
     def unstamped(self) -> None:
-        """Records carry their writers' times again, perhaps for a while already."""
+        """Note that records have their writers' timestamps again, perhaps for a while already."""
         self.stamped, self.fenced_at, self.not_before = False, -math.inf, -math.inf
 
     def kept(self, began: float) -> None:
-        """The topic was fenced at its epoch, or a newer one, since `began`."""
+        """Note that the topic was fenced, at its epoch or a newer one, since `began`."""
         if began > self.fenced_at:
             self.fenced_at = began
-            self._share = random.uniform(0.7, 0.95)  # topics shall not come all at once
+            self._share = random.uniform(0.7, 0.95)  # not all topics at the same time
             self.stamped = self.known and self.terms.stamped
 
     def failed(self, now: float) -> None:
-        """The fence could not be renewed; try again soon."""
+        """Note that the fence could not be renewed: it is tried again soon."""
         self.not_before = now + min(_AGAIN_S, self.terms.interval / 4)
 
     def is_due(self, now: float) -> bool:
@@ -114,8 +114,8 @@ class Upkeep:
         return wants_rule or now - self.fenced_at > self.terms.interval * self._share
 
     def takes(self, newest_ms: int) -> bool:
-        """Whether a batch whose newest record is surely of this time (Unix ms), or newer, may be written: it counts as
-        written then. Else its records have to be examined.
+        """Whether a batch may be written whose newest record is of this time (Unix ms) or newer: it then counts as
+        written. Otherwise its records have to be examined.
         """
         if self._clock.now_ms() - newest_ms > self._examined_ms:
             return False
@@ -123,11 +123,11 @@ class Upkeep:
         return True
 
     def wrote(self) -> None:
-        """Something may have been written since leaders were asked what they remember."""
+        """Note that something may have been written since leaders were asked what they remember."""
         self._is_unseen = True
 
     def asked(self) -> None:
-        """Leaders are asked now what they remember."""
+        """Note that leaders are asked now what they remember."""
         self._is_unseen = False
 
     def examine(
@@ -156,8 +156,8 @@ class Upkeep:
         return self._is_unseen and self.known and not self.stamped and self.terms.oldest < math.inf
 
     def remembered(self, timestamp_ms: int) -> bool:
-        """A leader has this as the newest time (Unix ms) of one of the topic's writers. True where no header that was
-        believed since the newest fence can explain that: the fence is due, and no header is believed any more.
+        """Check the newest time (Unix ms) that a leader remembers of one of the topic's writers. True if no header that
+        was believed since the newest fence explains it: the fence is due, and no header is believed any more.
         """
         since_fence = self.now() - self.fenced_at
         explained = self.terms.oldest + min(_LATE_S, self.terms.interval) + since_fence
@@ -169,7 +169,7 @@ class Upkeep:
         return True
 
     def refusal(self, topic: str, newest_ms: int) -> Outcome | None:
-        """The answer for an old batch; None where its age does not matter."""
+        """The answer for an old batch; None if its age does not matter."""
         if self.stamped:
             return None
         if not self.known:
@@ -184,12 +184,12 @@ class Upkeep:
         return Outcome(ErrorCode.INVALID_TIMESTAMP, message=message)
 
     def watching(self, done: Callable[[Outcome], None]) -> Callable[[Outcome], None]:
-        """An old batch goes out because brokers stamp records: its answer shows whether they still do."""
+        """Watch the answer to an old batch, sent because brokers set timestamps: it shows whether they still do."""
         return _Watching(self, done)
 
 
 class _Watching:
-    """The way back of an old batch. Its attributes: see `sidecar.exclusive.returning.Answering`."""
+    """Receives the answer to an old batch. Its attributes: see `sidecar.exclusive.returning.Answering`."""
 
     __slots__ = ("_done", "_upkeep", "allowance", "topic_id", "turn")
 
@@ -207,7 +207,7 @@ class _Watching:
 
 
 class Renewal(Enum):
-    """What became of a keep-alive."""
+    """The outcome of a keep-alive."""
 
     KEPT = "the fence stands"
     LOST = "somebody newer has the slot, or a leader forgot what was written: a new epoch is needed"
@@ -215,7 +215,7 @@ class Renewal(Enum):
 
 
 async def renew_fence(services: NodeServices, taken: TakenSlot, epoch: SlotEpoch | None) -> Renewal:
-    """Fence a slot again at its epoch, and note where its writer stands, where it has one.
+    """Fence a slot again at its epoch, and store the positions of its writer, if it has one.
 
     Raises `UpstreamError`, `KafkaError`, `RetryTimeoutError`, `ChangelogError`.
     """
@@ -245,8 +245,8 @@ async def renew_fence(services: NodeServices, taken: TakenSlot, epoch: SlotEpoch
 async def keep_slot_alive(
     services: NodeServices, scope: SlotScope, slot: WriterSlot, partitions: Collection[int], *, snapshots: bool = False
 ) -> None:
-    """Renew what makes partitions refuse older epochs of a slot, and all epochs of the producer ids that it had before.
-    `snapshots`: it stamps those too.
+    """Renew what makes partitions refuse older epochs of a slot, and all epochs of its former producer ids.
+    `snapshots`: the slot also stamps snapshots.
 
     Raises as `renew_fence`, and `FencedError`.
     """

@@ -42,26 +42,26 @@ class Writing(Protocol):
         """Decide on a batch while no operation is under way."""
 
     def failed(self, error: Exception) -> Outcome | None:
-        """How batches that waited for an operation are answered where it failed; None: they are judged anew."""
+        """The answer to batches that waited for a failed operation; None: they are judged again."""
         ...
 
     def operation_over(self) -> None:
-        """Nothing is under way any more."""
+        """Called when no operation is in progress any more."""
 
     async def again(self) -> None:
         """Let the same session write under the next epoch, by a takeover."""
 
     async def grow(self, partition: int) -> None:
-        """The topic has more partitions than were fenced, this one among them."""
+        """Fence again: the topic has partitions that are not fenced, such as this one."""
 
     def fenced(self, lane: Lane) -> None:
-        """Kafka refuses the epoch of a lane."""
+        """Called when Kafka refuses the epoch of a lane."""
 
     def raised(self, epoch: SlotEpoch) -> None:
-        """The session writes under an epoch that was opened from memory."""
+        """Called when the session writes under an epoch that was opened from memory."""
 
     def dropped(self, epoch: SlotEpoch) -> None:
-        """Nothing is written under an epoch any more; it is not closed yet."""
+        """Called when nothing is written under an epoch any more, before it is closed."""
 
 
 class SlotWriter:
@@ -76,7 +76,7 @@ class SlotWriter:
         self.refusals = refusals
         self.epoch: SlotEpoch | None = None
         self._examined: weakref.ref[memoryview] | None = None
-        """The batch whose records a thread found young enough; it is judged again at once."""
+        """The batch whose records a thread found new enough; it is judged again at once."""
         self._env = environment
         self._writing = writing
         self.operations = Operations(
@@ -84,7 +84,7 @@ class SlotWriter:
         )
 
     def _decide(self, offer: Offer) -> None:
-        """Whose the producer id is comes first: what a stranger sends under it changes nothing, whatever it asks."""
+        """Check first that the producer id is the client's: batches of other clients under it change nothing."""
         claimant = self._env.bindings.admitted(self.name, offer.claimant)
         if claimant is None:
             self._env.hooks.fenced(self.name, "not_owner")
@@ -97,7 +97,7 @@ class SlotWriter:
         self._writing.fenced(lane)
 
     def begin(self, taken: TakenSlot, ids: TopicIds | None) -> None:
-        """Write under this epoch from now on. `ids`: the sequence ids of the topic, where it has any."""
+        """Write under this epoch from now on. `ids`: the sequence ids of the topic, if it has any."""
         services = self._env.services
         self.epoch = SlotEpoch(taken, self._env.forwarder, self, ids, services.epoch_records)
 
@@ -106,12 +106,12 @@ class SlotWriter:
         return self.epoch is not None and lane.stamp == self.epoch.taken.stamp
 
     def refused(self, partition: int, client_epoch: int, first: ClientSequence, records: int) -> None:
-        """Its client counts these sequences as used: the next epoch begins after them."""
+        """Note sequences that the client counts as used: the next epoch begins after them."""
         if self.epoch is not None:
             self.refusals.note(self.epoch.taken.session, partition, client_epoch, first, records)
 
     def write(self, offer: Offer, epoch: SlotEpoch) -> None:
-        """A batch of the session: forward it, or answer by its sequences or its age."""
+        """Forward a batch of the session, or answer it by its sequences or its age."""
         # Model: Forward, Repeat.
         if not epoch.covers(offer.partition):
             self.operations.begin(partial(self._find_partition, offer), offer)
@@ -146,7 +146,7 @@ class SlotWriter:
             self.operations.answer(offer, SEQUENCE_ANSWERS[verdict])
 
     async def _examine(self, offer: Offer) -> None:
-        """Have a thread look how old the records of a large batch are."""
+        """Have a thread find the age of a large batch's records."""
         allowance: Allowance = getattr(offer.done, "allowance", None) or Allowance()
         opened: list[int] = []
         examine = partial(self.upkeep.examine, self.name, offer.batch, at_once=False, opened=opened.append)
@@ -161,7 +161,7 @@ class SlotWriter:
             self.operations.reject(offer, refusal)
 
     async def _find_partition(self, offer: Offer) -> None:
-        """A partition that was not there at the last takeover: fence it too, or say that it does not exist."""
+        """Fence a partition that did not exist at the last takeover, or answer that it does not exist."""
         layout = await self._env.services.upstream.whole_layout(self.name)
         if offer.partition in layout.leaders:
             await self._writing.grow(offer.partition)
@@ -171,9 +171,9 @@ class SlotWriter:
     async def _raise(self, epoch: SlotEpoch, following: Callable[[], Awaitable[SlotEpoch]]) -> None:
         """Replace the slot epoch: the session's client raised its own, or a partition has had enough records.
 
-        From memory only where memory is certain; else the log has to be read after a fence, which also keeps out what
-        is still on its way somewhere, and the batch comes here again. So it has where the epoch was dropped meanwhile:
-        what it was for may have changed.
+        The next epoch is opened from memory only if every outcome is known. Otherwise a takeover fences and reads the
+        log, which also keeps out batches still on their way, and the batch is judged again. The same holds if the epoch
+        was dropped in between: its reason may have changed.
         """
         # Model: NewClientEpoch.
         if await epoch.quiet() and epoch.certain and self.epoch is epoch:
@@ -191,14 +191,14 @@ class SlotWriter:
         await self._writing.again()
 
     def drop_epoch(self, outcome: Outcome) -> None:
-        """Write no more under the epoch there is; what waits for it is answered with `outcome`."""
+        """Stop writing under the present epoch; answer the batches that wait for it with `outcome`."""
         epoch, self.epoch = self.epoch, None
         if epoch is not None:
             self._writing.dropped(epoch)
             epoch.close(outcome)
 
     def numbering_lost(self, lane: Lane) -> None:
-        """A batch was given up in doubt: only a new epoch can go on, or settle it."""
+        """Open a new epoch: the outcome of a batch is unknown, and only a new epoch can settle it."""
         if not self.writes_under(lane):
             return
         self.drop_epoch(Outcome(ErrorCode.REQUEST_TIMED_OUT))
