@@ -1,4 +1,4 @@
-"""ShareFetch (1-2), ShareAcknowledge (1-2): share consumers read records, and acknowledge them (KIP-932).
+"""ShareFetch (1-2), ShareAcknowledge (1-2): share consumers read and acknowledge records (KIP-932).
 
 A request is split by leader, each broker has its own session (`share_sessions`), and the answers are merged. A single
 leader gets the client's own limits. Several leaders are asked in rounds: first without a wait, then with a short one
