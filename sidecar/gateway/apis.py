@@ -1,8 +1,8 @@
 """Which module handles which API outside the hot path; the table of APIs itself is `sidecar.protocol.api`.
 
-What passes as it is needs no module: DescribeAcls (0-3) and DescribeClientQuotas (0-1), which any broker answers;
-CreateAcls, DeleteAcls (0-3), AlterClientQuotas (0-1), DescribeUserScramCredentials and AlterUserScramCredentials (0),
-which the controller answers. None of them names a broker or an address in its answer, so nothing is rewritten.
+APIs that are forwarded unchanged have no module. Any broker answers DescribeAcls (0-3) and DescribeClientQuotas (0-1).
+The controller answers CreateAcls, DeleteAcls (0-3), AlterClientQuotas (0-1), DescribeUserScramCredentials and
+AlterUserScramCredentials (0). None of them names a broker or an address in its answer, so nothing is rewritten.
 """
 
 from functools import partial

@@ -1,7 +1,7 @@
-"""Asks brokers on behalf of one client, on its own connections, under its own bare name.
+"""Sends requests to brokers for one client, on its own connections, with its client.id without settings.
 
-A request that changes nothing may go to another broker when one is lost; any other is sent again only if it certainly
-was not sent before. A failure is never answered here: the caller turns it into the API's own error.
+A request that changes nothing may go to another broker if one is lost; any other is sent again only if it certainly
+was not sent before. Failures are never answered here: the caller turns them into the API's own error.
 """
 
 import asyncio
@@ -25,16 +25,16 @@ from sidecar.protocol.schema import Message, Values
 from sidecar.protocol.topic_ids import Ids, stand_in, unknown_ids
 
 _HEAD_BYTES: Final = 14
-"""From the length prefix to the client id."""
+"""The bytes from the length prefix to the client id."""
 _NO_SUCH_ID: Final = KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
-"""Brokers say no more either."""
+"""Without a message, as by brokers."""
 _NOT_NOW: Final = KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, "Kafka cannot be asked now")
 _PATIENCE_S: Final = 1.0
-"""How long a broker may keep an answer that others would give as well."""
+"""The timeout, in seconds, of a broker for a request that other brokers could answer."""
 
 
 async def fields(message: Message, request: Request, *, whole: bool = True) -> Values:
-    """What a client asks, read in slices; `whole` as in `Message.request_steps`. Raises `MalformedFrameError`."""
+    """A client's request, decoded in slices; `whole` as in `Message.request_steps`. Raises `MalformedFrameError`."""
     return await in_slices(
         message.request_steps(request.frame.buffer, request.body, request.frame.end, request.version, whole=whole)
     )
@@ -47,7 +47,7 @@ def leading_text(request: Request, count: int = 1) -> tuple[str, ...]:
 
 
 async def rewritten(client: Client, request: Request, message: Message, values: Values) -> Request:
-    """The request with other fields. Its client id is as it came: what upstream may see of it `passing` knows."""
+    """The request with other fields. Its client id is unchanged; `Client.send` removes the settings from it."""
     raw = b"" if client.identity is None else client.identity.raw
     data = await in_slices(message.write_request_steps(request.version, request.correlation_id, raw, values))
     frame = Frame(bytearray(data), 0, len(data), True)
@@ -62,16 +62,16 @@ async def answer(exchange: Exchange, message: Message, values: Values) -> None:
 
 
 def any_broker(client: Client, upstream: KafkaUpstream) -> int:
-    """The broker that this client asked last, while it has that connection, else any live one.
+    """The broker that this client asked last, while that connection is open, else any live one.
 
-    What a client has changed through one broker others learn a moment later: it looks where it changed it.
+    Other brokers learn later what a client has changed through one broker, so its next requests go to the same one.
     """
     recent = client.links.recent
     return recent if recent is not None and client.links.stands(recent) else upstream.live_broker()
 
 
 async def one(client: Client, broker_id: int, request: Request, message: Message, values: Values) -> Values:
-    """Ask one broker for something of the node's making and read its answer.
+    """Send a request that the node has encoded to one broker, and read its answer.
 
     Raises `DisconnectedError`, `BadAnswerError`.
     """
@@ -90,8 +90,8 @@ async def pass_divided(
     divided: Divided | None,
     ask: Callable[[Request], Awaitable[Frame]],
 ) -> None:
-    """Answer with what `ask` brings for what is left of a request, and with what is refused of it. The answer passes as
-    it is where nothing is (`divided` None). Raises what `ask` does, `BadAnswerError`.
+    """Answer with the result of `ask` for the remaining request, and with the refused part. If nothing is refused
+    (`divided` None), the answer is forwarded unchanged. Raises what `ask` raises, and `BadAnswerError`.
     """
     if divided is None:
         frame = await ask(request)
@@ -115,9 +115,9 @@ async def change(
     refused_as: Callable[[Any, KafkaError], Values],
     changed: Callable[[list[Any]], None] = lambda _kept: None,
 ) -> None:
-    """Have the controller change what a request names, but for the elements that are refused here, and answer. `lists`:
-    the elements in request and answer; `refused_as`: how one is answered; `changed` is called with those that were sent
-    before the client hears of them, a portion at a time.
+    """Send a change to the controller, without the elements that are refused here, and answer. `lists`: the elements in
+    request and answer; `refused_as`: the answer for a refused one; `changed` is called with the elements that were
+    sent, in portions, before the client is answered.
 
     Raises `MalformedFrameError`, `DisconnectedError`, `BadAnswerError`.
     """
@@ -148,7 +148,7 @@ async def change(
 async def anywhere(
     client: Client, upstream: KafkaUpstream, request: Request, message: Message, values: Values
 ) -> Values:
-    """Ask any broker for something that changes nothing; the next one where it is lost.
+    """Send a request that changes nothing to any broker; to another one if that is lost.
 
     Raises `DisconnectedError`, `BadAnswerError`.
     """
@@ -163,7 +163,7 @@ async def anywhere(
 
 
 async def read(message: Message, frame: Frame, version: int) -> Values:
-    """The contents of a broker's answer, read in slices. Raises `BadAnswerError`: the client is not to blame for it."""
+    """The fields of a broker's answer, read in slices. Raises `BadAnswerError`, because the client is not at fault."""
     try:
         return await in_slices(message.read_answer_steps(frame.buffer, frame.start, frame.end, version))
     except (MalformedFrameError, struct.error) as error:
@@ -178,10 +178,11 @@ async def first_that_answers(
     *,
     harmless: bool,
 ) -> Frame:
-    """Pass a request as it is to the broker that `choose` names (None: any), and to the next choice if that is lost.
+    """Forward a request unchanged to the broker that `choose` returns (None: any), and to the next choice if that is
+    lost.
 
-    `harmless` requests are also asked again where the lost broker may have seen them, or keeps silent. Raises
-    `DisconnectedError` when nobody is left, or the client has gone.
+    `harmless` requests are also repeated if the lost broker may have received them, or does not answer. Raises
+    `DisconnectedError` if no broker is left, or the client has disconnected.
     """
     for _ in range(1 + len(upstream.view.brokers)):
         broker_id = choose() if choose else any_broker(client, upstream)
@@ -196,32 +197,32 @@ async def first_that_answers(
 
 
 async def pass_to_any(upstream: KafkaUpstream, client: Client, exchange: Exchange, request: Request) -> None:
-    """A question that every broker answers alike, without a name of a broker in it: passed as it is."""
+    """Forward a request unchanged to any broker: all answer alike, and no answer names a broker."""
     answer = await first_that_answers(client, upstream, None, request, harmless=True)
     exchange.answer([answer.view(answer.start, answer.end)])
 
 
 async def pass_to_controller(upstream: KafkaUpstream, client: Client, exchange: Exchange, request: Request) -> None:
-    """A change, sent once and passed as it is; upstream's own NOT_CONTROLLER (41) makes the client look again."""
+    """Forward a change once, unchanged, to the controller; after upstream's 41 NOT_CONTROLLER the client retries."""
     answer = await first_that_answers(client, upstream, upstream.controller, request, harmless=False)
     exchange.answer([answer.view(answer.start, answer.end)])
 
 
 async def learn_ids(upstream: KafkaUpstream, ids: Iterable[bytes]) -> None:
-    """Ask for the names of topics by their ids (KIP-516), where some are not known."""
+    """Look up the names of topics by their ids (KIP-516), if some are unknown."""
     if unknown := {*ids} - upstream.view.names.keys():
         await upstream.find_ids(unknown)
 
 
 def topic_name(upstream: KafkaUpstream, topic_id: bytes) -> str | None:
-    """The name of the topic of this id; None while it is not known."""
+    """The name of the topic with this id; None while it is unknown."""
     name = upstream.view.names.get(topic_id)
     return None if name is None else name.decode()
 
 
 def refused_ids(ids: Ids | None, *, asked: bool) -> dict[bytes, KafkaError]:
-    """Topics that a hot request names by ids which are not known (KIP-516), by what stands for their names. `asked`:
-    Kafka was, for them.
+    """The errors of topics that a hot request names by unknown ids (KIP-516), by their stand-in names. `asked`: Kafka
+    was asked for them.
     """
     return dict.fromkeys(map(stand_in, unknown_ids(ids)), _NO_SUCH_ID if asked else _NOT_NOW)
 
@@ -229,7 +230,7 @@ def refused_ids(ids: Ids | None, *, asked: bool) -> dict[bytes, KafkaError]:
 async def _within_patience(
     client: Client, upstream: KafkaUpstream, broker_id: int, answer: Coroutine[Any, Any, Frame]
 ) -> Frame:
-    """The answer, unless a frozen broker keeps it while others could give it. Raises `DisconnectedError` then."""
+    """The answer. Raises `DisconnectedError` if the broker does not answer in time while others could."""
     if len(upstream.view.brokers) < 2:
         return await answer
     try:

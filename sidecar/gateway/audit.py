@@ -1,8 +1,8 @@
-"""What clients change over Kafka's protocol, for the audit log: who, from where, what, with which result.
+"""The changes that clients make over Kafka's protocol, for the audit log: who, from where, what, with which result.
 
-Brokers see the node's principal alone, so their own audit log cannot say who it was. Listed here are the APIs that
-change topics, rights, settings and owners; records and offsets are no acts. An answer is read a second time for it, of
-these APIs alone and in slices. Values of settings, salts and keys of passwords never get in.
+Brokers see only the node's principal, so their own audit log cannot name the client. Audited are the APIs that change
+topics, rights, settings and owners; writing of records and offsets is not. The answers of these APIs are decoded a
+second time, in slices. Values of settings, and salts and keys of passwords, are never logged.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ from sidecar.v1 import control_pb2 as control
 FoundT = TypeVar("FoundT")
 
 _NAMED: Final = 100
-"""What is named of one request."""
+"""The most names that are logged of one request."""
 _OWN_HEAD: Final = 8
-"""Length and correlation id, in front of the body of an answer of the sidecar's own APIs."""
+"""Length and correlation id, before the body of an answer of the sidecar's own APIs."""
 _BROKER: Final = 4
 _BODY_BYTES: Final = 1024 * 1024
 """A longer body of the sidecar's own APIs is not read."""
@@ -43,9 +43,9 @@ _BODY_BYTES: Final = 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Act:
-    """What a client changed, or was to. `result`: done, refused (nothing was changed), partly, or failed (no answer, so
-    something may have been). `on`: topics, rules, resources, and how many `more`; `errors`: the names of the codes in
-    the answer, each once.
+    """A change that a client made or tried. `result`: done, refused (nothing was changed), partly, or failed (no
+    answer, so there may have been a change). `on`: topics, rules, resources, and the number of `more`; `errors`:
+    the names of the codes in the answer, each once.
     """
 
     api: str
@@ -65,7 +65,7 @@ class _Audited(NamedTuple):
 
 
 def _codes(*lists: str) -> Callable[[Values], Iterable[int]]:
-    """Those of an answer: its own, and of each element of its lists, the one list in the other."""
+    """The error codes of an answer: its own, and those of each element of its nested lists."""
 
     def found(values: Values, inner: tuple[str, ...] = lists) -> Iterator[int]:
         if (code := values.get("error_code")) is not None:
@@ -82,7 +82,7 @@ def _each(name: str, of: str = "name") -> Callable[[Values], Iterable[str]]:
 
 
 def _deleted(values: Values) -> Iterable[str]:
-    """Names; what is named by id alone by that, as Kafka writes it."""
+    """The topics' names; a topic that is named only by id, by the id as Kafka writes it."""
     if (names := values.get("topic_names")) is not None:
         return names
     return (each["name"] or f"id {_text(each['topic_id'])}" for each in values["topics"])
@@ -101,7 +101,7 @@ def _word(kind: type[IntEnum], number: int) -> str:
 
 
 def _rule(acl: Values, end: str = "") -> str:
-    """As `ALLOW User:alice from * WRITE on TOPIC orders LITERAL`; of a filter with what it leaves open as *."""
+    """For example `ALLOW User:alice from * WRITE on TOPIC orders LITERAL`; `*` for open fields of a filter."""
 
     def text(name: str) -> str:
         return str(acl[name + end] or "*")
@@ -158,20 +158,20 @@ _AUDITED: Final = {
 }
 _OWN: Final = frozenset({api.OWN, api.RELEASE})
 _SETTLED: Final = frozenset({control.NONE, control.NOT_AUTHORIZED, control.DEPOSED, control.LOWER_GENERATION})
-"""Outcomes of a claim; with others its client asks again."""
+"""Final outcomes of a claim; after others its client repeats the request."""
 KEYS: Final = frozenset(_AUDITED) | _OWN
-"""The APIs whose requests are acts."""
+"""The APIs that are audited."""
 
 
 async def act_of(client: Client, exchange: AmendedExchange, request: Request) -> Act | None:
-    """What was asked and came of it; None where it was nothing yet, or nothing that can be read."""
+    """The request and its result; None if it has no result yet, or cannot be decoded."""
     try:
         if request.key in _OWN:
             found = _own(exchange, request)
         else:
             found = await _kafkas(exchange, request)
     except (MalformedFrameError, DecodeError, KeyError):
-        return None  # the API's module has answered what is wrong with it
+        return None  # the API's module has answered with the error
     if found is None:
         return None
     every, codes = found
@@ -192,7 +192,7 @@ async def act_of(client: Client, exchange: AmendedExchange, request: Request) ->
 
 
 _Found = tuple[list[str], list[int] | None]
-"""What is named, and the codes of the answer; None: there was none."""
+"""The names in the request, and the codes of the answer; None: there was no answer."""
 
 
 async def _kafkas(exchange: AmendedExchange, request: Request) -> _Found:
@@ -210,7 +210,7 @@ async def _kafkas(exchange: AmendedExchange, request: Request) -> _Found:
 
 
 def _listed(found: Iterable[FoundT]) -> Generator[None, None, list[FoundT]]:
-    """All of it, a portion at a time: a request may name thousands, each a text to be put together."""
+    """The whole list, in portions: a request may name thousands, and each text has to be composed."""
     made: list[FoundT] = []
     for number, each in enumerate(found, 1):
         made.append(each)

@@ -1,7 +1,7 @@
-"""One client connection: its name as the client gives it, and its own connections upstream.
+"""One client connection: its identity, and its own connections upstream.
 
-Upstream connections belong to one client, one per broker and lane it needs: a broker answers one request per
-connection at a time, so a parked Fetch or JoinGroup on a shared one would stall others.
+Each client has its own upstream connections, one per broker and lane that it needs: a broker answers one request per
+connection at a time, so a parked Fetch or JoinGroup on a shared connection would delay other clients.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ MAIN: Final = 0
 """The lane of a client's ordinary requests to one broker."""
 
 _LAST_S: Final = 10.0
-"""How long a connection to a broker stays that was opened for a request whose client has gone meanwhile."""
+"""How long a broker connection stays open, in seconds, if it was opened after its client had disconnected."""
 _HEAD: Final = Struct(">ihhi")
 
 
@@ -64,24 +64,24 @@ class ClientLinks:
     _unconfirmed: dict[UpstreamConnection, set[bytes]] = field(default_factory=dict[UpstreamConnection, set[bytes]])
     _paused: bool = False
     recent: int | None = None
-    """The broker that answered the last question which several could have answered (see `asking`)."""
+    """The broker that answered the last request that any of several brokers could answer (see `asking`)."""
     borrowed: UpstreamConnection | None = None
-    """One of all clients' on which its request waits, that nobody wants answered once it is gone."""
+    """The shared connection on which a request of this client waits; closed if the client disconnects."""
     throttled: bool = False
-    """Whether a broker kept it waiting by a quota, on a connection that it shared with others."""
+    """Whether a broker throttled the client on a shared connection."""
 
     @property
     def are_many(self) -> bool:
-        """Whether the clients of this node have so many that they are to share what they can."""
+        """Whether this node's clients have so many broker connections that they should share some."""
         return self.opened.are_many
 
     @property
     def user(self) -> str | None:
-        """As whom its own connections log in at brokers: its principal. None: as the node."""
+        """The principal as which the client's own connections log in at brokers; None: the node's."""
         if self._upstream.users is None:
             return None
         client: Client = self._client.state
-        is_nobody = client.principal == ANONYMOUS and client.login is None  # one that logs in may have that name
+        is_nobody = client.principal == ANONYMOUS and client.login is None  # a client that logs in may have this name
         return None if is_nobody else client.principal
 
     def stands(self, broker_id: int) -> bool:
@@ -89,8 +89,9 @@ class ClientLinks:
         return (broker_id, MAIN) in self._connections
 
     def to(self, broker_id: int, lane: int = MAIN, *, as_node: bool = False) -> UpstreamConnection:
-        """The connection to a broker, opened if need be. `as_node`: for a shadow's source, which its principal need not
-        be allowed to read. Raises `DisconnectedError` while the broker is left alone.
+        """Returns the connection to a broker, opened if necessary. `as_node`: log in as the node, to read a shadow's
+        source, which the client's principal may not be allowed to read. Raises `DisconnectedError` if the node may not
+        open a connection now (open files, a recent failure).
         """
         if as_node and self._upstream.users is not None:
             lane = ~lane
@@ -116,34 +117,34 @@ class ClientLinks:
         self.opened.upstream_opened()
         if self._paused:
             connection.pause()
-        if self._client.closed:  # what it asked for last shall arrive, but nobody calls `close` any more
+        if self._client.closed:  # its last request shall arrive; `close` is not called again
             asyncio.get_running_loop().call_later(_LAST_S, connection.close, "its client is gone")
         return connection
 
     def divides(self, reads: Iterable[Read[Any]]) -> bool:
-        """Whether some of these go by the principal's connection, others (shadows) by one of the node's."""
+        """Whether some of these reads need the principal's connection and others (shadows) the node's."""
         return self._upstream.users is not None and len({read.is_renamed for read in reads}) > 1
 
     def drop(self, broker_id: int, lane: int) -> None:
-        """Close one connection: what is parked on it is not wanted any more."""
+        """Close the connection of a lane: its parked request is obsolete."""
         for each in (lane, ~lane):
             connection = self._connections.get((broker_id, each))
             if connection is not None:
                 connection.close("not wanted any more")
 
     def rest(self, broker_id: int) -> None:
-        """Close the connections for ordinary requests on which nothing is under way: its client reads elsewhere now."""
+        """Close the idle connections for ordinary requests to a broker: the client now shares the node's polls."""
         for lane in (MAIN, ~MAIN):
             connection = self._connections.get((broker_id, lane))
             if connection is not None and not connection.unanswered and not self._unconfirmed.get(connection):
                 connection.close("its client reads together with others")
 
     def unconfirmed(self, connection: UpstreamConnection, topics: Iterable[bytes]) -> None:
-        """Records of these topics went out with acks=0: only closing the connection can show an error."""
+        """Note that records of these topics were sent with acks=0: a broker can report an error only by closing."""
         self._unconfirmed.setdefault(connection, set()).update(topics)
 
     def close(self) -> None:
-        """The client is gone: no answer is wanted any more, but records that it sent with acks=0 shall arrive."""
+        """Close all connections because the client has disconnected; records that it sent with acks=0 still arrive."""
         for connection in list(self._connections.values()):
             if self._unconfirmed.get(connection):
                 connection.finish()
@@ -153,7 +154,7 @@ class ClientLinks:
             self.borrowed.close("its client is gone")
 
     def client_full(self, full: bool) -> None:
-        """Stop or go on reading answers, as the client's socket takes them."""
+        """Pause or resume reading of answers while the client's socket is full."""
         self._paused = full
         for connection in self._connections.values():
             if full:
@@ -180,7 +181,7 @@ class ClientLinks:
 
     def upstream_closed(self, connection: UpstreamConnection) -> None:
         self._full.discard(connection)
-        if not self._full:  # later, when those that wait for answers know that they are lost
+        if not self._full:  # later, after waiting requests have been notified of the loss
             asyncio.get_running_loop().call_soon(self._client.resume, Pause.UPSTREAM_FULL)
         key = self._keys.pop(connection, None)
         if key is None:
@@ -190,13 +191,13 @@ class ClientLinks:
             del self._connections[key]
         login = self._logins.pop(connection, None)
         if connection.failure is not None and (connection.stood or (login is not None and login.began)):
-            # A broker hangs up on what it cannot read: that is between it and this client, nobody else waits for it.
+            # The broker closes on requests that it cannot read: only this client backs off, not the others.
             self._backoff.setdefault(key[0], ReconnectBackoff()).failed(_now())
         elif connection.failure is not None:
             self._upstream.connect_failed(key[0], connection.failure)
         topics = self._unconfirmed.pop(connection, None)
         if topics and connection.lost:
-            # A broker refuses records with acks=0 by closing: pass that on, or the client would write into the void.
+            # A broker refuses records with acks=0 by closing. The client is disconnected too, or it would not notice.
             self._upstream.refresh_soon(topics)
             self._client.close()
         if login is not None and login.problem is not None:
@@ -208,14 +209,14 @@ def _now() -> float:
 
 
 class LinkHooks(Counted, Protocol):
-    """Called for every upstream connection of a client, and asked before."""
+    """Called before and after each upstream connection of a client is opened, and after it is closed."""
 
     @property
     def are_many(self) -> bool: ...
 
 
 class ClientLogin:
-    """The login of one connection. `expires_at`: Unix time in seconds at which its session ends, None for never."""
+    """The login of one connection. `expires_at`: Unix time in seconds at which its session ends; None: never."""
 
     __slots__ = ("asking", "began", "done", "expires_at", "mechanism", "offer", "timer")
 
@@ -227,22 +228,22 @@ class ClientLogin:
         self.expires_at: float | None = None
         self.began = 0.0
         self.asking: asyncio.Task[Any] | None = None
-        """Asks for an exchange, and waits for its turn."""
+        """The task that requests an exchange, and may wait for its turn."""
 
     @property
     def stands(self) -> bool:
-        """Whether it is done, not being renewed, and its session goes on."""
+        """Whether the login is complete, is not being renewed, and has not expired."""
         return self.done and self.offer is None and (self.expires_at is None or time.time() < self.expires_at)
 
     def end(self) -> None:
-        """The connection is gone."""
+        """Clean up after the connection has closed."""
         self.timer.cancel()
         if self.asking is not None:
             self.asking.cancel()
         self.end_exchange()
 
     def end_exchange(self) -> None:
-        """No message of the exchange under way is expected any more."""
+        """End the current exchange, if any."""
         if self.offer is not None:
             self.offer.close()
             self.offer = None
@@ -256,18 +257,18 @@ class Client:
     links: ClientLinks
     session: Session
     listener: str = ""
-    """The name of the one that it came through: answers name nodes by it (KIP-103)."""
+    """The name of the client's listener: answers give the nodes' addresses for it (KIP-103)."""
     refusals: Refusals | None = None
     principal: str = ANONYMOUS
     login: ClientLogin | None = None
-    """None where clients do not log in."""
+    """None if clients do not log in at this listener."""
     rights: Rights | None = None
-    """What it may do by Kafka's ACLs; None where they are not enforced."""
+    """Its rights by Kafka's ACLs; None if they are not enforced."""
     software: ClientSoftware = field(default_factory=ClientSoftware)
     identity: ClientIdentity | None = None
     identity_error: KafkaError | None = None
     bound_sessions: set[str] = field(default_factory=set[str])
-    """The sessions `pid:N` that Own and Watch asked for on this connection."""
+    """The sessions `pid:N` that Own and Watch requests named on this connection."""
     _allowance: Allowance | None = None
     uses_own_apis: bool = False
     governed: ProducingState = field(default_factory=ProducingState)
@@ -275,7 +276,7 @@ class Client:
     share_sessions: Sessions = field(default_factory=dict[tuple[str, str], ShareSession])
 
     def send(self, connection: UpstreamConnection, request: Request, reply: Reply | None) -> None:
-        """Pass a whole request on as it is, but for its client id: upstream sees the bare name, so that quotas still
+        """Forward a request unchanged, except for its client id: upstream sees it without settings, so that quotas
         match. The frame may be borrowed.
         """
         identity = self.identity
@@ -284,28 +285,28 @@ class Client:
             return
         name = identity.name.encode()
         request.own()
-        rest = request.frame.view(request.body, request.frame.end)  # with the tags of a flexible header, as they came
+        rest = request.frame.view(request.body, request.frame.end)  # with the tags of a flexible header, unchanged
         head = _HEAD.pack(8 + 2 + len(name) + len(rest), request.key, request.version, request.correlation_id)
         connection.send_parts([head + I16.pack(len(name)) + name, rest], reply)
 
     async def ask(self, broker_id: int, request: Request) -> Frame:
-        """Pass an owned request on to one broker, and return its answer. Raises `DisconnectedError`."""
+        """Forward an owned request to one broker, and return its answer. Raises `DisconnectedError`."""
         waiter = AnswerWaiter(request.correlation_id)
         self.send(self.links.to(broker_id), request, waiter)
         return await waiter.future
 
     def note_refusal(self, topic: bytes, code: int, reason: str | None) -> None:
-        """Remember for people what it was refused of a topic; b"" where that is of none."""
+        """Store a refusal for display (`Refusals`). `topic`: b"" if the refusal concerns none."""
         if self.refusals is not None:
             client_id = b"" if self.identity is None else self.identity.raw
             self.refusals.note(client_id, self.connection.host, topic, code, reason)
 
     @property
     def has_claims(self) -> bool:
-        """Whether it wrote to governed topics or claimed something: the end of its connection may cost it that."""
+        """Whether the client wrote to governed topics or used the sidecar's own APIs: it may lose claims on closing."""
         return self.uses_own_apis or bool(self.governed.claimants)
 
-    # What the room `exclusive` needs to know (its protocol `Producing`)
+    # For the room `exclusive` (its protocol `Producing`)
 
     @property
     def carries_ordinary(self) -> bool:
@@ -317,19 +318,19 @@ class Client:
 
     @property
     def caller(self) -> Caller:
-        """Its principal, and what it calls itself without settings."""
+        """The client's principal, and its client.id without settings."""
         return Caller(self.principal, "" if self.identity is None else self.identity.shown)
 
     @property
     def allowance(self) -> Allowance:
-        """What a thread opens of its batches; few have any that large."""
+        """Limits how many bytes of this client's batches threads decompress; created at first use."""
         if self._allowance is None:
             self._allowance = Allowance()
         return self._allowance
 
     @property
     def address(self) -> str:
-        """Where the client is and what it runs, for people."""
+        """The client's address and software, for display."""
         software = " ".join(filter(None, self.software))
         return f"{self.connection.peer} ({software})" if software else self.connection.peer
 
@@ -337,18 +338,18 @@ class Client:
         return not self.connection.closed
 
     def sever(self) -> None:
-        """Close the connection: its holder loses what it owned by it (`sidecar.resources`)."""
+        """Close the connection: its client loses the claims that it held by it (`sidecar.resources`)."""
         self.connection.close()
 
     @property
     def reader_name(self) -> str:
-        """What the room `resources` knows it by: the name in its client.id, "" where that is none."""
+        """The client's name for the room `resources`: the name in its client.id; "" if it has none."""
         identity = self.identity
         return identity.name if identity is not None and identity.is_named else ""
 
     @property
     def producer(self) -> tuple[str, bool, AccessMode | None, int | None]:
-        """Name as it is shown, whether it is one, and the mode and generation that the client.id asks for."""
+        """The displayed name, whether it is a real name, and the mode and generation that the client.id requests."""
         identity = self.identity
         if identity is None:
             return "", False, None, None
@@ -356,7 +357,7 @@ class Client:
 
 
 class AnswerWaiter:
-    """Waits for one answer to a request that a coroutine sent through a client's link. Implements `Reply`."""
+    """Waits for the answer to a request that a coroutine sent on a client's upstream connection. Implements `Reply`."""
 
     __slots__ = ("correlation_id", "future")
 

@@ -1,17 +1,17 @@
-"""DescribeConfigs (0-4), AlterConfigs (0-2), IncrementalAlterConfigs (0-1): split by the broker that has to answer, and
+"""DescribeConfigs (0-4), AlterConfigs (0-2), IncrementalAlterConfigs (0-1): split by the broker that must answer, and
 merged (KIP-133, KIP-339; BROKER_LOGGER: KIP-412).
 
-- A BROKER or BROKER_LOGGER resource with a name means a node here: described by a broker behind that node (any, if it
-  has none) and answered under the node's id, with the node's listeners, so that tools that look at every broker work.
+- A BROKER or BROKER_LOGGER resource with a name means a node. A broker of that node describes it (any broker, if the
+  node has none), and the answer has the node's id and listeners, so that tools that inspect every broker work.
   Changing one is refused with 42 INVALID_REQUEST: the client cannot know which broker it would reach.
-- BROKER without a name means the cluster's defaults: passed on, as are topics, groups and client metrics. Where nothing
-  else is named the answer passes as it is: it may have megabytes.
-- ListConfigResources (0-1), answered by any broker, lists nodes in the place of brokers (KIP-714, KIP-1142).
-- Topics of the sidecar's own may be described, but altering them is refused with 29 TOPIC_AUTHORIZATION_FAILED.
-- A shadow that an allow list hides from the client is refused with 29, too, as a topic that it may not describe.
+- BROKER without a name means the cluster's defaults: forwarded, as are topics, groups and client metrics. If the
+  request names nothing else, the answer is forwarded unchanged: it may have megabytes.
+- ListConfigResources (0-1), answered by any broker, lists nodes instead of brokers (KIP-714, KIP-1142).
+- The sidecar's own topics may be described, but altering them is refused with 29 TOPIC_AUTHORIZATION_FAILED.
+- A shadow that an allow list hides from the client is refused with the same error, as a topic without DESCRIBE.
 
-Configurations may name brokers or their addresses. Clients see nodes as brokers, so a broker's own id and listeners are
-shown as the node's, other addresses not at all; values that name brokers may not be set (`refused_configs`).
+Configurations may name brokers or their addresses. Clients see nodes as brokers, so a broker's id and listeners are
+replaced by the node's, and other addresses are removed. Values that name brokers may not be set (`refused_configs`).
 """
 
 import asyncio
@@ -38,7 +38,7 @@ _TOPIC: Final = 2
 _BROKER: Final = 4
 _BROKER_LOGGER: Final = 8
 _RESULTS_AT_ONCE: Final = 10
-"""Each is some 40 settings."""
+"""Results that are converted per slice; each has about 40 settings."""
 _OF_ONE_BROKER: Final = frozenset({_BROKER, _BROKER_LOGGER})
 
 _NODE_ALTERED: Final = KafkaError(
@@ -63,7 +63,7 @@ class ConfigsApi:
         message, upstream = admin.LIST_CONFIG_RESOURCES, self._upstream
         answer = await asking.first_that_answers(client, upstream, None, request, harmless=True)
         values = await asking.read(message, answer, request.version)
-        if request.version:  # in version 0 all are client metrics
+        if request.version:  # version 0 lists client metrics only
             nodes = self._nodes.at(client.listener).nodes
             resources: list[Values] = values["config_resources"]
             kept = [
@@ -103,7 +103,7 @@ class ConfigsApi:
                 results.append(_refused(resource, _HIDDEN))
                 continue
             if resource["resource_type"] not in _OF_ONE_BROKER or not resource["resource_name"]:
-                anywhere[resource["resource_type"], resource["resource_name"]] = resource  # named again: asked once
+                anywhere[resource["resource_type"], resource["resource_name"]] = resource  # named twice: requested once
                 continue
             name: str = resource["resource_name"]
             node = nodes.nodes.get(int(name)) if name.isascii() and name.isdigit() else None
@@ -113,7 +113,7 @@ class ConfigsApi:
                 unknown = f"there is no broker {name} here, only {known}"
                 results.append(_refused(resource, KafkaError(ErrorCode.INVALID_REQUEST, unknown)))
             else:
-                named[resource["resource_type"], node.id] = resource, node  # each is a question to a broker
+                named[resource["resource_type"], node.id] = resource, node  # each needs a request to a broker
         asked = [self._describe_node(client, request, fields, *found) for found in named.values()]
         if anywhere or not (named or results):
             asked.append(self._describe_anywhere(client, request, fields | {"resources": [*anywhere.values()]}))
@@ -122,7 +122,7 @@ class ConfigsApi:
         await asking.answer(exchange, message, {"results": results})
 
     async def _pass_description(self, client: Client, exchange: Exchange, request: Request) -> None:
-        """Describe what belongs to no broker: the answer goes back as it is, unless it lists replicas by broker."""
+        """Describe resources of no broker: the answer is forwarded unchanged, unless it lists replicas by broker."""
         message, upstream = admin.DESCRIBE_CONFIGS, self._upstream
         answer = await asking.first_that_answers(client, upstream, None, request, harmless=True)
         whole = answer.view(answer.start, answer.end)
@@ -140,7 +140,7 @@ class ConfigsApi:
         return results
 
     def _show(self, results: list[Values], listener: str) -> Generator[None, None, None]:
-        """Put this node in the place of the broker that described itself, in slices."""
+        """Replace the broker that described itself by this node, in slices."""
         me = self._nodes.me.at(listener, self._nodes.first_listener) or self._nodes.me
         for number, result in enumerate(results, 1):
             for config in result["configs"]:
@@ -231,17 +231,17 @@ def refused_configs(configs: Iterable[Values]) -> KafkaError | None:
 
 
 def lists_replicas(answer: Octets, *, flexible: bool) -> bool:
-    """Whether a described topic may list replicas by broker, found without decoding: after the name stands a value.
+    """Whether a described topic may list replicas by broker; found without decoding, by a name with a value after it.
 
-    Answers about a thousand topics have megabytes, which to decode would keep the node from everything else.
+    Answers about a thousand topics have megabytes: decoding them would block the node.
     """
     return (_LISTED_FLEXIBLE if flexible else _LISTED_BEFORE_FLEXIBLE).search(answer) is not None
 
 
 def show_as(node: NodeAddress, config: Values, listener: str = "") -> None:
-    """Put the node in the place of the broker in one described configuration, and in its synonyms.
+    """Replace the broker by the node in one described configuration, and in its synonyms.
 
-    Clients of a listener see that one alone: what others are called and where they are is not theirs to know.
+    Clients see only their own listener: names and addresses of other listeners are not shown.
     """
     config["value"] = _shown(config["name"], config["value"], node, listener)
     for synonym in config.get("synonyms", ()):

@@ -1,24 +1,23 @@
-"""Requests that a coordinator answers: find it, pass the request on, and split those that name many groups or ids.
+"""Requests that a coordinator answers: finds it, forwards the request, and splits one that names many groups or ids.
 
 A lost coordinator is forgotten. It is also forgotten when a client sends FindCoordinator (see `metadata`), as clients
 do after NOT_COORDINATOR. Failures on the way become 15 COORDINATOR_NOT_AVAILABLE, after which every client looks the
 coordinator up again; messages to clients never name brokers.
 
-Requests of many consumer groups take a few connections to each coordinator (`GroupLinks`).
-A client has connections to brokers of its own, as a broker answers the requests of a connection one after the other:
-a JoinGroup waits for other members. Where thousands of groups read through a node, that would be as many connections,
-of which each carries a heartbeat every three seconds. So once a node has `CROWD` connections for its clients, others
-use some that all clients share.
+Many consumer groups share a few connections to each coordinator (`GroupLinks`). Normally each client has its own broker
+connections, because a broker answers the requests of a connection one after the other, and a JoinGroup waits for other
+members. With thousands of groups that would be thousands of connections, each with a heartbeat every three seconds. So
+once a node has `CROWD` connections for its clients, further clients use connections that all clients share.
 
-Each of them takes a connection for itself until it is answered (`sidecar.cluster.pools`), as a coordinator may answer
-any of them late. A JoinGroup waits for other members, a SyncGroup for the leader's. All others of one partition of
-__consumer_offsets wait for what was written to it before, heartbeats too, until that is replicated: up to
-offsets.commit.timeout.ms (5 seconds) where a replica stands still. Heartbeats of other groups behind them would come
-too late, and their members be expelled.
+A request has a shared connection for itself until it is answered (`sidecar.cluster.pools`), because a coordinator may
+answer any of them late. A JoinGroup waits for other members, a SyncGroup for the leader's. All other requests for one
+partition of __consumer_offsets, heartbeats included, wait until earlier writes to it are replicated: up to
+offsets.commit.timeout.ms (5 seconds) if a replica hangs. Heartbeats of other groups behind them would be late, and
+their members would be expelled.
 
-Each request passes as it is, under the group's own member and generation. What a broker would hang up on, or is large,
-does not travel with others; nor does a client that a broker has throttled: the broker stops reading its connection. The
-shared one on which that shows is closed.
+Each request is forwarded unchanged, with its group's member id and generation. Requests that are large, or for which a
+broker would close the connection, are not sent on shared connections. Neither are those of a client that a broker has
+throttled: the broker stops reading its connection. A shared connection with a throttled answer is closed.
 """
 
 import asyncio
@@ -42,11 +41,11 @@ from sidecar.protocol.schema import Message, Values
 
 _LOOKUPS_AT_ONCE: Final = 64
 CROWD: Final = 500
-"""Connections to brokers that a node has for its clients before they share some."""
+"""The number of broker connections for clients from which on clients share some."""
 LARGEST: Final = 4096
-"""Bytes of a request that travels with others: as many as there are clients may wait."""
+"""The largest request on a shared connection, in bytes: one per client may wait."""
 _UNBOUNDED: Final = frozenset({groups.JOIN_GROUP.key, groups.SYNC_GROUP.key})
-"""What other members are waited for with, for as long as their clients have said."""
+"""Requests that wait for other members, for as long as the members' clients allow."""
 _SHARED: Final = {
     message.key: (message, since)
     for message, since in (
@@ -61,11 +60,11 @@ _SHARED: Final = {
         (new_groups.STREAMS_GROUP_HEARTBEAT, 0),
     )
 }
-"""From the version on whose answers begin with the time for which a client is throttled."""
+"""By API key, the first version whose answers begin with the throttle time."""
 
 
 class GroupLinks:
-    """The connections for groups of all clients of a node."""
+    """The connections for group requests of all clients of a node."""
 
     def __init__(self, upstream: KafkaUpstream) -> None:
         self._upstream = upstream
@@ -125,28 +124,28 @@ def _may_share(throttled: bool, request: Request) -> bool:
 
 
 def _throttle_ms(request: Request, answer: Frame) -> int:
-    """Behind length and correlation id, and an empty section of tagged fields in flexible versions."""
+    """The throttle time, after length and correlation id, and an empty tag section in flexible versions."""
     flexible = APIS[request.key].is_flexible(request.version)
     found: int = I32.unpack_from(answer.buffer, answer.start + (9 if flexible else 8))[0]
     return found
 
 
 class Coordinators:
-    """Where groups and transactional ids live upstream, for the requests of all clients."""
+    """The coordinators of groups and transactional ids upstream, for the requests of all clients."""
 
     def __init__(self, upstream: KafkaUpstream) -> None:
         self._upstream = upstream
         self._groups = GroupLinks(upstream)
 
     async def find(self, key: str, kind: CoordinatorKind) -> int:
-        """The broker id. Raises `KafkaError` with the code for the client."""
+        """Returns the broker id. Raises `KafkaError` with the code for the client."""
         try:
             return await self._upstream.coordinator(key, kind)
         except UpstreamError:
             raise _unreachable() from None
 
     async def ask(self, client: Client, key: str, kind: CoordinatorKind, request: Request) -> Frame:
-        """Pass a request as it is. Raises `KafkaError` with the code for the client where there is no answer."""
+        """Forward a request unchanged, and return the answer. Raises `KafkaError` with the code for the client."""
         broker_id = await self.find(key, kind)
         try:
             if kind is CoordinatorKind.GROUP:
@@ -157,18 +156,18 @@ class Coordinators:
             raise _unreachable() from None
 
     def lost(self, client: Client, key: str, kind: CoordinatorKind) -> None:
-        """A coordinator did not answer: look for it anew the next time."""
-        if not client.connection.closed:  # else it was the client that left, and took its connections along
+        """Forget a coordinator that did not answer, so that it is looked up next time."""
+        if not client.connection.closed:  # else the client disconnected, which closed the connection
             self._upstream.forget_coordinator(key, kind)
 
     def forget(self, key: str, kind: CoordinatorKind) -> None:
-        """A coordinator says that it is none."""
+        """Forget a coordinator that answered NOT_COORDINATOR."""
         self._upstream.forget_coordinator(key, kind)
 
     async def by_broker(
         self, keys: list[str], kind: CoordinatorKind
     ) -> tuple[dict[int, list[str]], dict[str, KafkaError]]:
-        """Which broker coordinates which of the keys, and why some have none."""
+        """The keys by their coordinator's broker id, and the errors of keys without a coordinator."""
         found: dict[int, list[str]] = {}
         failed: dict[str, KafkaError] = {}
         for start in range(0, len(keys), _LOOKUPS_AT_ONCE):
@@ -193,10 +192,10 @@ class Keyed:
     """An API that names many keys, each with its own coordinator.
 
     `keys` is the list in the request, `results` the list in the answer, whose records name their key in `key`.
-    `unknown`: what a record has besides its key that carries nothing but an error. `may_name`: why a client may not
-    name a key. `named_by`: the key in an element of the request, where that is a record; of two with the same key the
-    last counts. `topics_of`: the topics that a record is about; one of them that an allow list hides from the client
-    hides all of it, and the client is `said` why.
+    `unknown`: the other fields of a record that only reports an error. `may_name`: why a client may not name a key.
+    `named_by`: the key field of the request's elements, if they are records; of two with the same key the last counts.
+    `topics_of`: the topics of a record; if an allow list hides one of them from the client, the whole record is
+    replaced by an error with the message `said`.
     """
 
     message: Message
@@ -211,20 +210,20 @@ class Keyed:
     said: str = ""
 
     def refusal(self, key: str, error: KafkaError) -> Values:
-        """A record that carries nothing but an error."""
+        """A record that only reports an error."""
         return {self.key: key, "error_code": error.code, "error_message": error.message or None} | self.unknown
 
 
 @dataclass(frozen=True, slots=True)
 class KeyedApi:
-    """Handles the APIs of that form: split by coordinator, each asked once, answered in the order of the request."""
+    """Handles `Keyed` APIs: asks each coordinator once, and answers in the order of the request."""
 
     _coordinators: Coordinators
     _resolver: NameResolver
     _forms: Mapping[int, Keyed]
 
     async def handle(self, client: Client, exchange: Exchange, request: Request) -> None:
-        """One request; a key named twice is asked and answered once."""
+        """Handle one request; a key named twice is requested and answered once."""
         form = self._forms[request.key]
         fields = await asking.fields(form.message, request)
         named: dict[str, Any] = {each[form.named_by] if form.named_by else each: each for each in fields[form.keys]}
@@ -255,7 +254,7 @@ class KeyedApi:
     async def _ask(
         self, client: Client, broker_id: int, request: Request, form: Keyed, fields: Values, keys: list[str]
     ) -> Values:
-        """One coordinator's answer about its keys, empty where it is lost."""
+        """One coordinator's answer about its keys; empty if it is lost."""
         try:
             answer = await asking.one(client, broker_id, request, form.message, fields)
         except DisconnectedError:

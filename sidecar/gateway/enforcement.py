@@ -1,14 +1,14 @@
-"""Enforces Kafka's ACLs on all requests but the hot ones, before an API's module runs: by `access`, what a client may
-not have is taken out of its request, and the answer is put together as a broker's.
+"""Enforces Kafka's ACLs on all requests except hot ones, before an API's module runs. By the table in `access`,
+elements that the client has no right to are removed from the request, and the answer is completed as on a broker.
 
-The modules know nothing of it: they are handed what is left, and answer an exchange that changes the answer on its way.
+The modules do not know of it: they receive the remaining request, and their exchange amends the answer.
 
-Where no ACLs are enforced everything is allowed that the node may do, but for what changes the cluster for everybody:
-that is for super users alone (`OPERATORS_ALONE`).
+If no ACLs are enforced, clients may do everything that the node may do, except changes of the cluster for all clients:
+these are for super users only (`OPERATORS_ALONE`).
 
-The ACLs are read before clients are served, every few seconds, and after each change that passes here (`AclMirror`). A
-node that has never read them serves nobody, as a broker does that starts. One that cannot read them any more goes by
-those that it read last: rights that were taken meanwhile hold on, which the age of the ACLs shows in the metrics.
+The ACLs are read before clients are served, every few seconds, and after each change through this node (`AclMirror`). A
+node that has never read them serves no clients, as a broker that starts. A node that can no longer read them uses the
+last ones: rights that were revoked in the meantime still apply. A metric shows the age of the ACLs.
 """
 
 from __future__ import annotations
@@ -41,20 +41,20 @@ Handle = Callable[[Client, Exchange, Request], Awaitable[None]]
 FoundT = TypeVar("FoundT")
 
 _CHANGES: Final = frozenset({30, 31})
-"""CreateAcls and DeleteAcls: what follows them goes by the new rules as soon as brokers have them."""
+"""CreateAcls and DeleteAcls: the ACLs are read again after them, so that the new rules apply soon."""
 
 
 OPERATORS_ALONE: Final = frozenset({20, 30, 31, 33, 37, 44, 51})
-"""Also without ACLs: DeleteTopics, AlterConfigs, IncrementalAlterConfigs and CreatePartitions, where they name Kafka's
-own topics or brokers; CreateAcls, DeleteAcls, AlterUserScramCredentials.
+"""Checked also without ACLs: DeleteTopics, AlterConfigs, IncrementalAlterConfigs and CreatePartitions, if they name
+Kafka's own topics or brokers; CreateAcls, DeleteAcls, AlterUserScramCredentials.
 """
 _WITHOUT_RULES: Final = WithoutRules()
 _NO_REFUSALS: Final = frozenset({ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_ID})
-"""An id of no topic is not refused by rights."""
+"""Codes that are no refusal by rights: an unknown topic id is none."""
 
 
 class AmendedExchange(Exchange):
-    """A request whose answer may be kept back to be changed. `given`: the one that its client got."""
+    """A request whose answer may be held back and amended. `given`: the answer that the client got."""
 
     __slots__ = ("_kept", "given", "keeps")
 
@@ -65,7 +65,7 @@ class AmendedExchange(Exchange):
         self.given: list[Octets] | None = None
 
     def answer(self, parts: list[Octets]) -> None:
-        """Give the answer, or keep it where it has to be changed."""
+        """Send the answer, or keep it if it has to be amended."""
         if self.keeps:
             self._kept = parts
         else:
@@ -73,23 +73,23 @@ class AmendedExchange(Exchange):
             super().answer(parts)
 
     def take_kept(self) -> list[Octets] | None:
-        """The answer that was given; None where there is none, as the connection was closed. The next one is sent."""
+        """Returns the kept answer, None if the connection was closed without one. The next answer is sent."""
         self.keeps = False
         kept, self._kept = self._kept, None
         return kept
 
 
 class Enforcement:
-    """Of one node's clients."""
+    """Enforces the rights of one node's clients."""
 
     def __init__(self, upstream: KafkaUpstream, mirror: AclMirror | None, super_users: Container[str] = ()) -> None:
-        """`mirror`: None where ACLs are not enforced."""
+        """`mirror`: None if ACLs are not enforced."""
         self._upstream = upstream
         self._mirror = mirror
         self._super_users = super_users
 
     def rights(self, client: Client) -> Rights | None:
-        """Of a client that has just connected; who it is shows later. None where ACLs are not enforced."""
+        """The rights of a client that has just connected and may log in later. None if ACLs are not enforced."""
         if self._mirror is None:
             return None
         host, _, _ = client.connection.peer.rpartition(":")
@@ -100,7 +100,7 @@ class Enforcement:
         return Rights(client, address, self._mirror)
 
     async def run(self, handle: Handle, client: Client, exchange: AmendedExchange, request: Request) -> None:
-        """Have a module handle a request, as far as its client may ask."""
+        """Let a module handle the part of a request to which the client has the rights."""
         row, rights = ACCESS[request.key], client.rights
         if rights is None or not rights.enforced:
             may_all = request.key not in OPERATORS_ALONE or client.principal in self._super_users
@@ -109,7 +109,7 @@ class Enforcement:
             await handle(client, exchange, request)
             return
         message = row.message
-        fields = await asking.fields(message, request, whole=False)  # the module behind it may look
+        fields = await asking.fields(message, request, whole=False)  # the module decides what else is invalid
         creates = self._mirror is None or self._mirror.creates_topics
         asked = Asking(rights, fields, request.version, self._has, creates, partial(asking.topic_name, self._upstream))
         if row.ids is not None:
@@ -145,7 +145,7 @@ class Enforcement:
 
 
 def checked(rights: Rights, check: Check, asked: Asking) -> Generator[None, None, tuple[Divided | None, Denied | None]]:
-    """What a row's check finds, in slices, and the first action that was denied. Others may ask `rights` meanwhile."""
+    """The result of a row's check, in slices, and the first denied action. Others may use `rights` between slices."""
     rights.denied = None
     found = check(asked)
     while isinstance(found, Generator):
@@ -161,7 +161,7 @@ def checked(rights: Rights, check: Check, asked: Asking) -> Generator[None, None
 
 
 def _words(denied: Denied | None) -> tuple[bytes, str]:
-    """The topic that a denied action was about, b"" for none, and the action in words."""
+    """The topic of a denied action (b"" if none), and the action in words."""
     if denied is None:
         return b"", ""
     operation, kind, name = denied
@@ -171,7 +171,7 @@ def _words(denied: Denied | None) -> tuple[bytes, str]:
 
 
 async def _in_slices(found: FoundT | Generator[None, None, FoundT]) -> FoundT:
-    """What a row finds, at once or in slices."""
+    """The result of a row's function, which may be a generator that runs in slices."""
     return await in_slices(found) if isinstance(found, Generator) else found
 
 
@@ -188,7 +188,7 @@ async def _amend(message: Message, exchange: AmendedExchange, amend: Callable[[V
 
 EVERY_S: Final = 3.0
 _AFTER_CHANGE_S: Final = (0.0, 0.1, 0.3, 1.0)
-"""When to read after a change: brokers follow the controller within milliseconds, each at its own time."""
+"""Seconds after a change at which the ACLs are read: brokers apply it within milliseconds, each at its own time."""
 _CREATES: Final = "auto.create.topics.enable"
 
 
@@ -200,7 +200,9 @@ class AclHooks(Protocol):
 
 
 class AclMirror:
-    """`acls` is None as long as brokers have no authorizer: everything is allowed then. Implements `rights.Current`."""
+    """The ACLs of the brokers, read again and again. `acls` None: brokers have no authorizer, everything is allowed.
+    Implements `rights.Current`.
+    """
 
     def __init__(
         self, upstream: KafkaUpstream, rules: Rules, hooks: AclHooks, take_over: Operation = Operation.ALTER
@@ -208,7 +210,7 @@ class AclMirror:
         self.acls: Acls | None = None
         self.take_over = take_over
         self.creates_topics = True
-        """Whether brokers make topics that Metadata asks for; so it is by Kafka's default."""
+        """Whether brokers create missing topics on Metadata requests, which is Kafka's default."""
         self.changed: Callable[[], None] = lambda: None
         self._upstream = upstream
         self._rules = rules
@@ -218,15 +220,15 @@ class AclMirror:
 
     @property
     def age(self) -> float:
-        """Seconds since the ACLs were read; since the loop's clock began where they never were."""
+        """Seconds since the ACLs were read; if they never were, since the start of the loop's clock."""
         return asyncio.get_running_loop().time() - self._read_at
 
     def read_soon(self) -> None:
-        """They have been changed."""
+        """Read the ACLs soon, because they have changed."""
         self._asked.set()
 
     async def read(self) -> None:
-        """Read them once. Raises `UpstreamError`, `KafkaError`: 31 where this node may not DESCRIBE the cluster."""
+        """Read the ACLs once. Raises `UpstreamError`, `KafkaError`: 31 if this node may not DESCRIBE the cluster."""
         answer = await self._upstream.ask_any(DescribeAcls())
         if answer.error == ErrorCode.SECURITY_DISABLED and self.acls is None:
             self._read_at = asyncio.get_running_loop().time()
@@ -252,7 +254,7 @@ class AclMirror:
                 return
 
     async def run(self) -> None:
-        """Keep them current, for ever."""
+        """Keep the ACLs current; runs until cancelled."""
         while True:
             with suppress(TimeoutError):
                 async with asyncio.timeout(EVERY_S):

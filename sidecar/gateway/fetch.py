@@ -1,24 +1,27 @@
-"""Fetch, versions 4 to 18. Routed to leaders; fetch sessions (KIP-227) end at the node, a client's rack (KIP-392) is
-not passed on.
+"""Fetch, versions 4 to 18. Routed to leaders. The node declines fetch sessions (KIP-227) and does not forward a
+client's rack (KIP-392).
 
-- All partitions with one leader: the request goes on whole, sessionless; the answer comes back as it is.
-- A shadow (`sidecar.shadow`) is read from its source's log: asked for by the one name, answered by the other; what is
-  after the name in the answer is not touched. Several names of one log are asked for side by side, as a broker takes
-  each partition once.
-- Readers at the end of a log that others read, too, wait together for a poll of the node (`sidecar.fanout`). Only if no
-  client can see a difference: version 10 or later, min_bytes of one at most, every partition read by several
-  connections (`shared_fetch_min_readers`) and at its end, or so near it that its records arrived in the last seconds.
-- Several leaders, several names of a log, something refused, or a rack to hide: polls of its own (`leader_poll`).
-- What Kafka's ACLs do not allow to READ is refused with 29 TOPIC_AUTHORIZATION_FAILED, the rest is read (`rights.py`).
-- What the readers of a shadow take has bounds, where they are set (`quotas.py`).
-- Under the policy `exclusive_reader` another reader's partition is refused likewise (`resources.readers`).
-- Topics by id (from version 13 on) are what the same topics are by name; of an id that no topic has the answer is 100
-  UNKNOWN_TOPIC_ID. Leaders, and the node's polls, are asked by id too: they give nothing of a topic that was created
-  anew. A shadow is asked for by the id of its source.
-- A broker's word of a new leader (version 16) is learnt, and becomes the node's own (`leader_hints`).
+- All partitions have one leader: the request is forwarded whole, without a session; the answer is forwarded unchanged.
+- A shadow (`sidecar.shadow`) is read from its source's log: the request names the source, the client's answer names the
+  shadow, and the bytes after the name are not changed. Several names of one log are requested in parallel polls,
+  because a broker accepts each partition once per request.
+- Readers at the end of a log that several connections read wait together for a poll of the node (`sidecar.fanout`).
+  Only if no client can see a difference: version 10 or later, min_bytes ≤ 1, every partition read by several
+  connections (`shared_fetch_min_readers`), at its end or from records that arrived in the last seconds.
+- Several leaders, several names of a log, a refusal, or a rack to hide: the request gets polls of its own
+  (`leader_poll`).
+- Partitions that Kafka's ACLs do not allow the client to READ are refused with 29 TOPIC_AUTHORIZATION_FAILED; the
+  others are read (`rights.py`).
+- Reading of shadows can be limited (`quotas.py`).
+- With the policy `exclusive_reader` a partition claimed by another reader is refused with the same error
+  (`resources.readers`).
+- Topics by id (from version 13 on) are treated as topics by name; an unknown id is answered with 100 UNKNOWN_TOPIC_ID.
+  The node's requests to leaders use ids too: they return nothing of a topic that was created again. A shadow is
+  requested by the id of its source.
+- A new leader that a broker names (version 16) is stored, and the client gets a node instead (`leader_hints`).
 
-Sessions are declined (the answer's session id is 0): several brokers are behind a node. Without a rack no broker names
-a preferred read replica, which clients could not reach.
+Sessions are declined (the answer's session id is 0) because a node reads from several brokers. Without a rack no broker
+names a preferred read replica; clients could not reach it.
 """
 
 from __future__ import annotations
@@ -86,16 +89,16 @@ class FetchApi:
         self._tasks = tasks
         self._resolver = resolver
         self.audiences: Audiences | None = None
-        """Set where the readers of a shadow have bounds, before the first client connects."""
+        """Set before the first client connects, if reading of shadows is limited."""
         self.tails = Tails(upstream, tasks, longest_wait_s, least_readers)
         self._node = Node(upstream, readers, LeaderHints(upstream.view, nodes, resolver.kinds), self.tails)
         self._lines = Lines()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._fetching: defaultdict[int, Fetching] = defaultdict(Fetching)
-        """By the connections of clients that are there."""
+        """By the id of the client's connection."""
 
     def handle(self, client: Client, request: Request) -> None:
-        """One request; the frame may be borrowed."""
+        """Handle one request; the frame may be borrowed."""
         client.connection.repeating = None
         fields = self._walk(request)
         TURN.elements += len(fields.parts)
@@ -103,7 +106,7 @@ class FetchApi:
         if in_session or not fields.parts:
             _answer(client, request, _FETCH_SESSION_ID_NOT_FOUND if in_session else 0)
             return
-        if fields.replica_id >= 0:  # leaders would take its offsets for what a replica has, and acknowledge records
+        if fields.replica_id >= 0:  # leaders would count its offsets as replicated, and acknowledge records
             exchange = FetchExchange(client, request, fields, self._node)
             client.connection.expect(exchange)
             exchange.note_error(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
@@ -116,7 +119,7 @@ class FetchApi:
         self._take(client, request, fields)
 
     def _walk(self, request: Request) -> FetchRequest:
-        """Before a shadow of these topics is read, its source has an id, too."""
+        """Parse the request. If topics are named by id, the ids of shadows' sources are added."""
         frame = request.frame
         fields = usual_fetch.walk(frame.buffer, request.body, frame.end, request.version, self._view.names)
         if fields.ids is not None and self._resolver.has_shadows:
@@ -126,9 +129,9 @@ class FetchApi:
         return fields
 
     def _take(self, client: Client, request: Request, fields: FetchRequest, *, learned: bool = False) -> bool:
-        """Let the request wait with others, or pass it on whole, or split it; whether it holds the connection.
+        """Let the request share a poll, forward it whole, or split it. Returns whether it still holds the connection.
 
-        `learned`: it was asked already where the logs end.
+        `learned`: the ends of the logs were looked up already.
         """
         parts = fields.parts
         if self._refuses(client, fields):
@@ -142,7 +145,7 @@ class FetchApi:
         ends = None
         shares = request.version in calls.SHARING and fields.min_bytes <= 1 and fields.max_wait_ms > 0
         together = shares and self.tails.crowd.gathers(client.connection.id, logs)
-        if together and len(set(logs)) == len(logs):  # a poll takes each partition once: each repeat would cost another
+        if together and len(set(logs)) == len(logs):  # each repetition of a partition would need one more poll
             ends = self.tails.ends
             buffer, isolation = request.frame.buffer, fields.isolation
             both = zip(parts, logs, strict=True)
@@ -173,12 +176,12 @@ class FetchApi:
         return False
 
     def _loop_time(self) -> float:
-        if self._loop is None:  # asking for it is a system call (getpid)
+        if self._loop is None:  # looking the loop up is a system call (getpid)
             self._loop = asyncio.get_running_loop()
         return self._loop.time()
 
     def _refuses(self, client: Client, fields: FetchRequest) -> bool:
-        """Whether something of a request is not read: it has no name, by ACL, or by claim."""
+        """Whether some topic or partition is refused: its id is unknown, or an ACL or a claim forbids it."""
         parts, claims = fields.parts, self._claims
         if fields.ids is not None and any(map(is_stand_in, fields.ids)):
             return True
@@ -187,14 +190,14 @@ class FetchApi:
         return claims.guards and claims.refuses([(part.topic, part.partition) for part in parts], client)
 
     def _stands(self, client: Client, repeat: Repeat) -> bool:
-        """Whether a request may wait with others that is the last one of its connection but for the offset: nothing
-        has changed since.
+        """Whether a request that repeats its connection's last one, except for the offset, may still share a poll,
+        because nothing relevant has changed.
         """
         part, ids, login = repeat.part, repeat.fields.ids, client.login
         if self._claims.guards or (login is not None and not login.stands):
             return False
         if ids is not None and any(self._view.names.get(topic_id) != topic for topic, topic_id in ids.items()):
-            return False  # a shadow's source has an id there, too
+            return False  # the ids include those of shadows' sources
         if client.rights is not None and client.rights.refuses(Operation.READ, part.topic):
             return False
         if self._views.log(part.topic, client.principal) != repeat.log:
@@ -204,10 +207,10 @@ class FetchApi:
         return self.tails.crowd.is_shared(repeat.log, part.partition)
 
     def _split(self, client: Client, request: Request, fields: FetchRequest) -> bool:
-        """Begin a poll for each leader; whether the connection is held until they are known."""
+        """Start a poll of each leader. Returns whether the connection is held until the leaders are known."""
         if request.own():
             fields = self._walk(request)
-        # Of a partition that is named again the last element counts, as for a broker (`FetchRequest.fetchData`).
+        # If a partition is named twice, the last element counts, as on a broker (`FetchRequest.fetchData`).
         fields = fields._replace(parts=list({part[:2]: part for part in fields.parts}.values()))
         fetching = self._fetching[client.connection.id]
         exchange = SplitFetch(client, request, fields, self._node, fetching)
@@ -232,7 +235,7 @@ class FetchApi:
     def _begin(
         self, client: Client, exchange: SplitFetch, parts: list[FetchPart], *, asked: bool
     ) -> Generator[None, None, None]:
-        """Poll the leaders. `asked` False: Kafka could not be asked for those that are not known."""
+        """Poll the leaders. `asked` False: Kafka could not be asked for unknown leaders."""
         by_leader: dict[int, list[Read[FetchPart]]] = {}
         without_name = refused_ids(exchange.ids, asked=True)
         for number, part in enumerate(parts, 1):
@@ -259,7 +262,7 @@ class FetchApi:
             exchange.begin(by_leader)
 
     def _has_place(self, client: Client, name: bytes) -> bool:
-        bounds, own = self.audiences, client.connection  # one that has ended would never give a place back
+        bounds, own = self.audiences, client.connection  # a closed connection would never give its place back
         return bounds is None or not self._views.is_shadow(name) or (not own.closed and bounds.admits(name, own.id))
 
     def _may_read(self, client: Client, part: FetchPart) -> bool:
@@ -288,7 +291,7 @@ class FetchApi:
     def _hold(
         self, client: Client, request: Request, asks: Coroutine[None, None, object], *, learned: bool = False
     ) -> None:
-        """Have Kafka asked for what is not known (topics by ids, where logs end), then take the request up."""
+        """Ask Kafka for what is unknown (topics of ids, ends of logs), then handle the request."""
         client.connection.hold()
         request.own()
         self._tasks.start(self._take_held(client, request, asks, learned=learned))
@@ -306,7 +309,7 @@ class FetchApi:
                 client.connection.release()
 
     def client_closed(self, client: Client) -> None:
-        """A client has gone: it reads nothing any more."""
+        """Forget a client that has disconnected."""
         fetching = self._fetching.pop(client.connection.id, None)
         for exchange in list(fetching.shared if fetching is not None else ()):
             exchange.leave()

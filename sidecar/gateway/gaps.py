@@ -1,24 +1,24 @@
 """Keeps idempotent batches in order when a broker was lost while it had unanswered batches. Pure.
 
-A client sends several batches of a partition without waiting. Where it is connected to a broker itself it loses all of
-them with that connection and sends all of them again. Behind a node only the node's own connection is lost: what the
-client sent meanwhile would go out on the next one, ahead of what was lost. Kafka refuses such a gap with 45
+A client sends several batches of a partition without waiting. A client that is connected to a broker itself loses all
+of them with that connection and sends all of them again. Behind a node, only the node's own connection is lost: the
+client's next batches would be sent on the new connection, before the lost ones. Kafka refuses such a gap with 45
 OUT_OF_ORDER_SEQUENCE_NUMBER (KIP-98), except from a producer that the partition does not know: its first batch may have
-any sequence. Then the later batch is appended, the earlier ones, sent again, are taken for repeats, and the client
+any sequence. Then the later batch is appended, the earlier ones, sent again, count as repeats, and the client
 (librdkafka did) reports records as delivered that are not in the log.
 
-A batch for a partition whose leader has moved has to wait likewise while the former leader has an earlier one and has
-not answered. A former leader that is cut off may answer late, and what it appended is cut from its log: the new leader
-would take the later batch as the first of its producer.
+If a partition's leader has moved, a batch has to wait, too, while the former leader has not answered an earlier one. A
+former leader that is cut off may answer late, and its appended batches are truncated from its log: the new leader would
+take the later batch as the first of its producer.
 
-A batch for a partition without a leader, or that no broker could be asked about, is answered here, and the client sends
-it again. If there is a leader for the next one, that must not go ahead.
+A batch for a partition without a leader, or for which no broker could be asked, is refused here, and the client sends
+it again. If there is a leader for the next batch, that one must not be sent first.
 
-The same goes for a topic that has a policy no longer: under it the node itself wrote for the producer, so Kafka does
-not know that one. What was answered then, and is sent again, comes before what follows it.
+The same holds for a topic that is no longer governed: while it was, the node wrote with its own producer id, so Kafka
+does not know the client's. A batch that was refused then, and is sent again, comes before later ones.
 
-So after a lost batch, later ones of its producer do not go to the partition until the client has sent it again, or one
-behind it turns out to be in the log. Batches without a producer id have no order to keep.
+So after a lost batch, later ones of its producer are not sent to the partition until the client has sent it again, or
+a later one turns out to be in the log. Batches without a producer id have no order to preserve.
 """
 
 from struct import Struct
@@ -28,10 +28,10 @@ from sidecar.protocol.batch import SEQUENCE_MODULUS
 from sidecar.protocol.topic_ids import stand_in
 
 Buffer: TypeAlias = bytes | bytearray
-"""No memoryview: a slice of one would hold the whole request."""
+"""No memoryview: a slice of one would keep the whole request in memory."""
 
 _FROM: Final = 16
-"""Where in a batch the bytes begin that name its producer: at the magic byte (offsets as in `protocol.batch`)."""
+"""The offset in a batch of the bytes that identify its producer: the magic byte (offsets as in `protocol.batch`)."""
 _TO: Final = 57
 _PLACE: Final = Struct(">27xqhi")
 _HALF: Final = SEQUENCE_MODULUS // 2
@@ -119,5 +119,5 @@ class OrdinaryBatches:
 
 
 def _is_ahead(sequence: int, of: int) -> bool:
-    """Sequences wrap from 2^31 - 1 to 0: half a round decides."""
+    """Whether a sequence is after `of`, by less than half the range: sequences wrap from 2^31 - 1 to 0."""
     return 0 < (sequence - of) % SEQUENCE_MODULUS < _HALF

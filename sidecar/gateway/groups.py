@@ -1,43 +1,41 @@
-"""Consumer groups, and the end of transactions, passed to their coordinators: only the name of the group, or the
-transactional id, is read.
+"""Forwards requests about groups and the end of transactions to their coordinators; reads only the group's name or the
+transactional id.
 
 OffsetCommit (2-10), JoinGroup (0-9), Heartbeat (0-4), LeaveGroup (0-5), SyncGroup (0-5), OffsetDelete (0) and
-TxnOffsetCommit (0-5) name one group: the request and the answer pass as they are, on the client's own connection, so a
+TxnOffsetCommit (0-5) name one group: request and answer are forwarded unchanged, on the client's own connection, so a
 JoinGroup that waits for other members delays no other client. If there is no coordinator, the answer has the API's own
 error. DescribeGroups (0-6) and DeleteGroups (0-2) name many: split and merged. `gateway.offset_fetch` refuses
-cursors that the client may not touch; OffsetFetch is there, too.
+cursors that the client may not touch; it also handles OffsetFetch.
 
 ConsumerGroupDescribe (0-1), ShareGroupDescribe (1), StreamsGroupDescribe (0) and DescribeShareGroupOffsets (0-1) name
-many, too; AlterShareGroupOffsets (0) and DeleteShareGroupOffsets (0) one. A group with a shadow that an allow list
-hides from the client is described by 29
-TOPIC_AUTHORIZATION_FAILED alone, as one with a topic that it may not DESCRIBE. No share group gets an offset of a
-shadow, which it could not read (`gateway.share`): refused with 29, beside what else the request names.
+many, too; AlterShareGroupOffsets (0) and DeleteShareGroupOffsets (0) name one. A group with a shadow that an allow list
+hides from the client is described only by 29 TOPIC_AUTHORIZATION_FAILED, as one with a topic that it may not DESCRIBE.
+Offsets of share groups for a shadow, which they cannot read (`gateway.share`), are refused with the same error; the
+rest of the request is forwarded.
 
 AddOffsetsToTxn (0-4) and EndTxn (0-5) name one transactional id. From version 5 on EndTxn answers with the producer id
 and epoch of the next transaction (KIP-890). One of the sidecar's own transactional ids is refused with 53
 TRANSACTIONAL_ID_AUTHORIZATION_FAILED in these and in TxnOffsetCommit.
 
-Members of groups whose coordinator assigns partitions: their heartbeats, passed to the coordinator of their group.
-
+Heartbeats of groups whose coordinator assigns partitions are forwarded to the coordinator:
 ConsumerGroupHeartbeat (0-1) (KIP-848), ShareGroupHeartbeat (1) (KIP-932), StreamsGroupHeartbeat (0) (KIP-1071).
 
-Assignments name topics by the ids that they have upstream, and so does Metadata here: nothing is rewritten. A shadow is
-a topic like any other to a coordinator, so a group can read one. Refused with 29 TOPIC_AUTHORIZATION_FAILED is a member
-that subscribes to a shadow that it may not read, as one that may not DESCRIBE a topic is (`access.groups`). So is an
-application of Kafka Streams whose own topics, which the coordinator makes with the rights of the node, would be the
-sidecar's (`__sidecar_*`) or a shadow.
+Assignments name topics by their upstream ids, and so does Metadata here: nothing is rewritten. A shadow is an ordinary
+topic to a coordinator, so a group can read one. A member that subscribes to a shadow that it may not read is refused
+with 29 TOPIC_AUTHORIZATION_FAILED, like one that may not DESCRIBE a topic (`access.groups`). So is an application of
+Kafka Streams if its internal topics would have the name of a sidecar's topic (`__sidecar_*`) or of a shadow: the
+coordinator creates them with the node's rights.
 
 A share group's member that subscribes to any shadow is refused with 42 INVALID_REQUEST: brokers keep the states of
-records by log, and a shadow's log is its source's. The Java client raises 42 with the reason and ends the membership;
-of 29 it drops the reason, and joins again without a pause (`AbstractHeartbeatRequestManager.onErrorResponse`).
+records by log, and a shadow's log is its source's. For INVALID_REQUEST the Java client raises the reason and ends the
+membership. For 29 it drops the reason, and joins again at once (`AbstractHeartbeatRequestManager.onErrorResponse`).
 
 A regular expression (KIP-848, version 1) is resolved by the coordinator with the rights of the node, which sees all
-topics. It is refused with 128 INVALID_REGULAR_EXPRESSION where that would assign topics that the member may not see: by
+topics. It is refused with 128 INVALID_REGULAR_EXPRESSION if it could assign topics that the member may not see: by
 `access.groups`, unless the member may DESCRIBE every topic, and here, if there is a shadow that it may not read.
-Expressions that clients resolve themselves (`java.util.regex.Pattern`) are lists of names by then. An expression stays
-with the coordinator when rights are withdrawn. So answers are looked at too: a member that an expression brought a
-topic which it may not see any more gets 128 instead of its assignment. One that named the topic keeps it, as at a
-broker.
+Expressions that clients resolve themselves (`java.util.regex.Pattern`) arrive as lists of names. The coordinator keeps
+an expression when rights are revoked, so answers are checked too: a member whose expression brought a topic that it may
+no longer see gets 128 instead of its assignment. A member that named the topic keeps it, as on a broker.
 """
 
 from collections.abc import Callable, Iterable
@@ -72,8 +70,8 @@ _OPERATIONS_UNKNOWN: Final = -(2**31)
 
 @dataclass(frozen=True, slots=True)
 class _Single:
-    """An API about one group or transactional id: whose coordinator answers, whether it is refused partition by
-    partition, and which leading string is the group or id.
+    """An API about one group or transactional id: the kind of its coordinator, whether it is refused per partition, and
+    which leading string is the group or id.
     """
 
     message: Message
@@ -129,7 +127,7 @@ class GroupsApi:
         self._resolver = resolver
 
     async def handle(self, client: Client, exchange: Exchange, request: Request) -> None:
-        """One request, to the coordinator and back."""
+        """Forward one request to the coordinator, and its answer to the client."""
         form = _SINGLE[request.key]
         *before, key = asking.leading_text(request, form.key_at + 1)
         transactional_id = key if form.kind is CoordinatorKind.TRANSACTION else "".join(before)
@@ -139,7 +137,7 @@ class GroupsApi:
         divided = None
         if request.key == shares.ALTER_SHARE_GROUP_OFFSETS.key and self._resolver.has_shadows:
             divided = await self._without_shadows(client, exchange, request)
-        elif self._guards.concerns(request.key):  # it may name cursors that are not its client's
+        elif self._guards.concerns(request.key):  # it may name cursors that the client may not touch
             divided = await self._guards.divide(key, client, exchange, request)
         ask = partial(self._coordinators.ask, client, key, form.kind)
         try:
@@ -164,7 +162,7 @@ class GroupsApi:
     # Heartbeats -------------------------------------------------------------------------------------------------------
 
     async def handle_heartbeat(self, client: Client, exchange: Exchange, request: Request) -> None:
-        """One heartbeat, to the coordinator and back."""
+        """Forward one heartbeat to the coordinator, and its answer to the client."""
         message = _HEARTBEATS[request.key]
         (group,) = asking.leading_text(request)
         try:
@@ -201,7 +199,7 @@ class GroupsApi:
             raise NOT_EXPANDED
 
     async def _check_assigned(self, client: Client, group: str, request: Request, answer: Frame) -> None:
-        """Raise `KafkaError` if an expression brought the member a topic that it may not see any more."""
+        """Raise `KafkaError` if an expression brought the member a topic that it may no longer see."""
         is_limited = client.rights is not None and client.rights.enforced
         if not (is_limited or self._resolver.has_guards):
             return
@@ -222,7 +220,7 @@ class GroupsApi:
         return may_see(client, topic.decode()) and not self._resolver.hides(topic, client.principal)
 
     async def _has_expression(self, client: Client, group: str, member: str, request: Request) -> bool:
-        """Whether a member subscribed by an expression; the coordinator keeps it."""
+        """Whether a member subscribed by an expression; asks the coordinator, which stores it."""
         message = new_groups.CONSUMER_GROUP_DESCRIBE
         coordinator = await self._coordinators.find(group, CoordinatorKind.GROUP)
         asked: Values = {"group_ids": [group], "include_authorized_operations": False}
@@ -238,7 +236,7 @@ def _subscribed(fields: Values) -> Iterable[str]:
 
 
 async def _refuse(form: _Single, exchange: Exchange, request: Request, code: int) -> None:
-    """Raises `MalformedFrameError`: a broker may have hung up on it for that."""
+    """Answer with an error. Raises `MalformedFrameError`: the broker may have closed because of a malformed request."""
     exchange.note_error(code)
     fields = await asking.fields(form.message, request)
     topics: list[Values] = fields["topics"] if form.by_partition else []

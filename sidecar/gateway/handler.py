@@ -1,4 +1,4 @@
-"""Takes every request of every client, looks its API up and calls the module for it.
+"""Receives every request of every client and calls the module for its API.
 
 Hot APIs are plain functions and may be pipelined. All other APIs run as one coroutine at a time per connection: later
 requests wait, as on a broker. A request that is not in the table of APIs, or cannot be read, closes the
@@ -41,21 +41,21 @@ from sidecar.security.distinguished_names import CertificateError
 from sidecar.security.principal_mapping import NoRuleError
 
 HotApi = Callable[[Client, Request], None]
-"""Handles a request within the call; one that it keeps it owns."""
+"""Handles a request within the call. It has to own a request that it keeps longer (`Request.own`)."""
 
 ColdApi = Callable[[Client, Exchange, Request], Awaitable[None]]
 """Handles an owned request and answers the exchange."""
 
 
 _KAFKAS_CLIENT: Final = "__admin_client"
-"""Under this client.id brokers let anybody write to their own topics."""
+"""With this client.id brokers let any client write to their internal topics."""
 _NOT_KAFKAS: Final = KafkaError(ErrorCode.INVALID_REQUEST, f"client.id {_KAFKAS_CLIENT} is Kafka's own")
 _LOOK_S: Final = 0.01
-"""Between two looks at what is not answered, while the node ends."""
+"""Seconds between two checks for unanswered requests while the node shuts down."""
 
 
 class TrafficHooks(Protocol):
-    """What the node wants to know of traffic (metrics, log); implementations are cheap and never raise."""
+    """Called for events of the traffic (metrics, log). Implementations are cheap and never raise."""
 
     def client_connected(self, listener: str) -> None: ...
     def client_disconnected(self, cause: str, listener: str) -> None: ...
@@ -78,7 +78,7 @@ class Apis(NamedTuple):
 
 
 def _principal_of(connection: ClientConnection) -> str | None:
-    """Whose a connection is, None before its login."""
+    """The principal of a connection; None before its login."""
     client: Client = connection.state
     return client.principal if client.login is None or client.login.done else None
 
@@ -110,7 +110,7 @@ class _Links:
 
 
 class Gateway:
-    """The handler of all client connections of a node. `served` is set once upstream has said what it serves."""
+    """The handler of all client connections of a node. `serve` is called once upstream's APIs are known."""
 
     def __init__(
         self,
@@ -123,9 +123,9 @@ class Gateway:
         admission: Admission | None = None,
         memory: RequestMemory | None = None,
     ) -> None:
-        """`listeners`: all from which `new_connection` is called, one at least. `admission`: how many clients there may
-        be; by default as many as files allow. `memory`: for large requests of all of them; without one there is no
-        bound.
+        """`listeners`: all that call `new_connection`, at least one. `admission`: limits the number of clients; by
+        default, to what the limit of open files allows. `memory`: bounds the memory of large requests of all clients;
+        None: no bound.
         """
         self.clients: dict[int, Client] = {}
         self.refusals = Refusals()
@@ -141,22 +141,22 @@ class Gateway:
         self.admission = admission or Admission(ConnectionLimits.of(open_files()))
         self._memory = memory
         self.answers: AnswerMemory | None = None
-        """Set where answers that clients do not read have a bound, before the first client connects."""
+        """Set before the first client connects, if the answers that clients have not read are bounded."""
         self.quotas: Quotas | None = None
-        """Set where principals have quotas, before the first client connects."""
+        """Set before the first client connects, if principals have quotas."""
         self.newcomer: Callable[[ClientConnection], None] = lambda _connection: None
-        """Called for a connection that has to ask for something soon."""
+        """Called for a connection that has to send a request soon."""
         self._apis = Apis({}, {})
         self._served: list[api_versions.VersionRange] = []
         self._ranges: dict[int, tuple[int, int]] = {}
         self._next_connection = 0
         self.tasks = Tasks(hooks.task_failed)
         self._causes: dict[int, str] = {}
-        """Why the node closed a connection that is about to end."""
+        """Why the node closes a connection, by its id, until the connection has ended."""
         self.enforcement: Enforcement | None = None
-        """Set where Kafka's ACLs are enforced, before the first client connects."""
+        """Set before the first client connects, if Kafka's ACLs are enforced."""
         self.acted: Callable[[Act], None] | None = None
-        """Gets what clients change, for the audit log; set before the first client connects."""
+        """Receives the changes that clients make, for the audit log; set before the first client connects."""
 
     def serve(self, apis: Apis, served: list[api_versions.VersionRange]) -> None:
         """Set the modules, and the versions that clients see and may use."""
@@ -171,7 +171,7 @@ class Gateway:
             apis.cold.update(dict.fromkeys(LOGIN_APIS, _log_in))
 
     def new_connection(self, listener: ClientListener | None = None) -> ClientConnection:
-        """The protocol factory of a listening socket; of the first one by default."""
+        """The protocol factory of a listener's socket; by default of the first listener."""
         self._next_connection += 1
         number, limit, memory = self._next_connection, self._request_limit, self._memory
         if self.quotas is None:
@@ -214,17 +214,17 @@ class Gateway:
             self.newcomer(connection)
 
     def _admits(self, client: Client) -> bool:
-        """Whether its principal may have one more connection."""
+        """Whether the client's principal may have one more connection."""
         seat, principal = client.connection.seat, client.principal
         return seat is None or principal == ANONYMOUS or self.admission.name(seat, principal, client.connection.host)
 
     def end_idle(self, connection: ClientConnection, *, spoke: bool) -> None:
-        """Close a connection that asks for nothing; `spoke`: it did once."""
+        """Close a connection that sends no requests; `spoke`: whether it has ever sent one."""
         self._causes[connection.id] = "idle" if spoke else "silent"
         connection.close()
 
     def is_needed(self, connection_id: int) -> bool:
-        """Whether the end of a connection would take something from its client, though it asks for nothing."""
+        """Whether a client would lose claims if its idle connection were closed."""
         client = self.clients.get(connection_id)
         return client is not None and client.has_claims
 
@@ -260,7 +260,7 @@ class Gateway:
         return (AmendedExchange if is_amended else Exchange)(client.connection, request)
 
     def _identify(self, client: Client, request: Request) -> None:
-        """Read the client id; one that is wrong shows when it matters (InitProducerId, Produce)."""
+        """Parse the client id. An invalid one is refused only by APIs that need it (InitProducerId, Produce)."""
         client.governed.renamed()
         try:
             client.identity = identity.parse(request.client_id)
@@ -289,8 +289,7 @@ class Gateway:
         except RejectError as error:
             connection.reject(error.reason, error.detail)
         except (UpstreamError, KafkaError) as error:
-            # No answer can be made of it in the API's own terms: the client sees what it would see of a broker that
-            # died.
+            # The API has no answer for this error: the client sees the same as if a broker died.
             self._hooks.request_failed(name, connection.peer, error)
             connection.close()
         except Exception:
@@ -347,7 +346,7 @@ class Gateway:
         self._hooks.response_error(api_name(exchange.key), error_name(code))
 
     def unanswered_by_api(self) -> dict[str, int]:
-        """How many requests of all clients have no answer yet, by the name of the API; only those that there are."""
+        """The number of unanswered requests of all clients, by API name; only APIs that have some."""
         counts = Counter(exchange.key for client in self.clients.values() for exchange in client.connection.pending)
         return {(ALL_APIS[key].name if key in ALL_APIS else str(key)): count for key, count in counts.items()}
 
@@ -357,9 +356,9 @@ class Gateway:
         TURN.note(self._hooks.request_done, done)
 
     async def finish(self) -> None:
-        """Take up no more requests; returns when all Produce requests that were have their answers, which may be never.
+        """Stop reading requests; returns when all pending Produce requests are answered, which may be never.
 
-        A client without an answer sends its batch again; only an idempotent one is safe from having it twice.
+        A client without an answer sends its batch again. Only an idempotent producer is safe from duplicates then.
         """
         connections = [client.connection for client in self.clients.values()]
         for each in connections:
@@ -370,7 +369,7 @@ class Gateway:
             await asyncio.sleep(_LOOK_S)
 
     async def close(self) -> None:
-        """Close every client connection and wait for what runs."""
+        """Close every client connection, and cancel the tasks that run."""
         for client in list(self.clients.values()):
             client.connection.close()
         await self.tasks.cancel()

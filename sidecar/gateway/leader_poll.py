@@ -1,15 +1,15 @@
-"""One long poll of a leader, and the Fetch that takes several.
+"""One long poll of a leader, and the Fetch that needs several.
 
-`LeaderPoll` reads the leader's answer; a subclass is a strategy for what becomes of it:
+`LeaderPoll` reads the leader's answer; a subclass decides what is done with it:
 
-- `OwnPoll` keeps it for the request that waits, or for the client's next one: a poll may outlive the request.
-- `whole_fetch.WholeFetch` passes it straight to the client. Poll and request are one object.
+- `OwnPoll` stores it for the waiting request, or for the client's next one: a poll may outlive the request.
+- `whole_fetch.WholeFetch` forwards it to the client directly. Poll and request are one object.
 
 `SplitFetch` has a poll for each leader, and for each name of a log. The client is answered as soon as there are enough
-records. Pending polls stay open, and the client's next request for the same positions uses them instead of asking
-again. So an idle broker never delays a busy one, and never costs more than one parked poll.
+records. Pending polls stay open, and the client's next request for the same positions uses them instead of new polls.
+So an idle broker never delays a busy one, and never costs more than one parked poll.
 
-Does not choose which way a request goes: `fetch` does, and has the polls that all clients share.
+`fetch` chooses the way of a request, and has the polls that all clients share.
 """
 
 from __future__ import annotations
@@ -35,18 +35,18 @@ from sidecar.shadow.views import Read, layers
 
 _POLL_LANE: Final = 1
 _PROMPT_LIMIT_S: Final = 1.0
-"""How long a broker may take that was asked not to wait, before the client is answered without it."""
+"""How long the client's answer waits for a broker that was asked to answer at once, in seconds."""
 _WORTH_ASKING_S: Final = 0.005
-"""A poll that ends empty this long before the client's own limit is asked again."""
+"""A poll that ends empty is repeated if more than this is left of the client's wait, in seconds."""
 
 _Place = tuple[int, int]
-"""A broker, and which of the client's polls there it is."""
+"""A broker's id, and the index of the poll among the client's polls of that broker."""
 
 
 @dataclass(slots=True)
 class Fetching:
-    """The state of Fetch on one client connection, beyond one request. `polls`: those that stay, by place.
-    `empty_elements`: how a partition without new records is answered, by name or id, partition, version and isolation
+    """The state of Fetch on one client connection that outlives a request. `polls`: the open polls, by place.
+    `empty_elements`: the answer for a partition without new records, by name or id, partition, version and isolation
     level.
     """
 
@@ -55,16 +55,16 @@ class Fetching:
         default_factory=dict[tuple[bytes, int, int, int], bytes]
     )
     shared: set[GatheredFetch] = field(default_factory=set["GatheredFetch"])
-    """Requests that wait for polls of the node."""
+    """The requests that wait for polls of the node."""
     alone_at: float = 0.0
-    """When it last read by itself what others read, too; 0.0 where no connection is left of that."""
+    """When the client last read alone although it could have shared a poll; 0.0 if no connection for that is open."""
 
 
 # Polls ----------------------------------------------------------------------------------------------------------------
 
 
 class PollAnswer(NamedTuple):
-    """What one poll brought: elements by the partitions of the request, ready to be put into an answer."""
+    """The result of one poll: topic, partition and encoded element of each partition, by the client's names."""
 
     elements: list[tuple[bytes, int, Octets]]
     record_bytes: int
@@ -73,8 +73,8 @@ class PollAnswer(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class OwnPoll(LeaderPoll):
-    """A poll on its client's own connection. One that has a `place` is kept there for the next request; `asked` says
-    for which.
+    """A poll on its client's own connection. A poll with a `place` is kept in `Fetching.polls` for a next request with
+    the same `asked` (version, isolation level, positions and names).
     """
 
     _client: Client
@@ -92,7 +92,7 @@ class OwnPoll(LeaderPoll):
     correlation_id: int = 0
 
     def begin(self, broker: int, lane: int, limits: tuple[int, int, int, int], elements: Sequence[Octets]) -> None:
-        """Ask a broker for the elements of `reads`, on the client's connection for `lane`."""
+        """Send the poll of `reads` to a broker, on the client's connection for `lane`."""
         client = self._client
         assert client.identity is not None
         named = [(reference(self.ids, read.log), element) for read, element in zip(self.reads, elements, strict=True)]
@@ -106,7 +106,7 @@ class OwnPoll(LeaderPoll):
 
     @property
     def _is_wanted(self) -> bool:
-        """False for one whose client has gone, or that was replaced by a poll for other positions."""
+        """False if the client has disconnected, or if a poll for other positions replaced this one."""
         place = self.place
         return not self._client.connection.closed and (place is None or self._fetching.polls.get(place) is self)
 
@@ -149,23 +149,23 @@ class OwnPoll(LeaderPoll):
 
 
 class GatheredFetch(FetchExchange):
-    """A Fetch that is answered with what several polls bring, in the order of the request."""
+    """A Fetch that is answered with the results of several polls, in the order of the request."""
 
     __slots__ = ("_fetching",)
     _fetching: Fetching
 
     def leave(self) -> None:
-        """Wait no more for polls of the node."""
+        """Stop waiting for polls of the node."""
 
     def _own_poll(
         self, reads: list[Read[FetchPart]], place: _Place | None = None, asked: tuple[object, ...] = ()
     ) -> OwnPoll:
-        """A poll of the client's own that this request waits for."""
+        """Returns a new poll on the client's own connection, for which this request waits."""
         client, version, ids = self._client, self.version, self.ids
         return OwnPoll(client, self.node, self._fetching, self, reads, self._isolation, version, ids, place, asked)
 
     def poll_ended(self, poll: OwnPoll) -> None:
-        """One of its polls has its answer."""
+        """Called when a poll of this request has its answer."""
         raise NotImplementedError
 
     def _give(self, elements: list[tuple[bytes, Octets]]) -> None:
@@ -175,7 +175,7 @@ class GatheredFetch(FetchExchange):
 
 
 class SplitFetch(GatheredFetch):
-    """A request that takes several polls of its client's own, or of which something is refused."""
+    """A request that needs several polls on its client's own connections, or that is refused in part."""
 
     __slots__ = ("_deadline", "_fields", "_frame", "_poll_bytes", "_refused", "_taken", "_timer")
 
@@ -191,12 +191,12 @@ class SplitFetch(GatheredFetch):
         self._refused: dict[tuple[bytes, int], Octets] = {}
 
     def refuse(self, part: FetchPart, code: int) -> None:
-        """A partition is not read: the client gets the error at once, with what others have brought by then."""
+        """Refuse a partition. The client gets the error at once, with the results of other partitions so far."""
         self._refused[part.topic, part.partition] = fetch.error_element(self.version, part.partition, code)
         self._client.note_refusal(b"" if is_stand_in(part.topic) else part.topic, code, None)
 
     def begin(self, by_leader: Mapping[int, Iterable[Read[FetchPart]]]) -> None:
-        """Take up the polls that stand already, begin the others."""
+        """Use the open polls that match, and start the others."""
         loop = asyncio.get_running_loop()
         wait = max(0, self._fields.max_wait_ms) / 1000
         self._deadline = loop.time() + wait
@@ -206,7 +206,7 @@ class SplitFetch(GatheredFetch):
             for index, reads in enumerate(layers(of_leader, apart=self._client.links.user is not None))
         }
         self._poll_bytes = max(1, self._fields.max_bytes // max(1, len(places)))
-        self.upstream = math.inf if places else 0.0  # each poll may have begun before, and outlive this request
+        self.upstream = math.inf if places else 0.0  # a poll may have started earlier, and may outlive this request
         for place, reads in places.items():
             self._take_up(place, reads, wait)
         self._timer = loop.call_later(wait, self._expire)
@@ -221,17 +221,19 @@ class SplitFetch(GatheredFetch):
         poll = kept.get(place)
         if poll is not None and poll.asked == asked:
             if poll.answer is None or not poll.answer.is_fruitless:
-                poll.waiting, poll.reads = self, reads  # the same, where they stand in this request
+                poll.waiting, poll.reads = self, reads  # the same reads, at their offsets in this request's frame
                 self._taken[place] = poll
                 return
         elif poll is not None and poll.answer is None:
-            # Parked at positions that nobody wants any more: a new connection is cheaper than waiting it out.
+            # The open poll is for old positions: a new connection is cheaper than waiting for its end.
             kept.pop(place)
             self._client.links.drop(place[0], _POLL_LANE + place[1])
         self._poll(place, reads, asked, wait)
 
     def _poll(self, place: _Place, reads: list[Read[FetchPart]], asked: tuple[object, ...], wait: float) -> None:
-        """Ask one broker. Partitions never seen empty are asked without waiting, so that their watermarks are known."""
+        """Poll one broker. If some partition has no known empty answer yet, the broker is asked to answer at once, so
+        that its watermarks become known.
+        """
         poll = self._own_poll(reads, place, asked)
         is_known = all(self._empty(read.part) is not None for read in reads)
         limits = (int(wait * 1000) if is_known else 0, 1, self._poll_bytes, self._isolation)
@@ -245,13 +247,13 @@ class SplitFetch(GatheredFetch):
         return self._fetching.empty_elements.get(key)
 
     def _unknown(self, part: FetchPart) -> Octets:
-        """The element of a partition whose broker is silent: nothing is known of it, not even where it ends."""
+        """The element of a partition whose broker has not answered and whose end is unknown."""
         return fetch.error_element(self.version, part.partition, ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
     def poll_ended(self, poll: OwnPoll) -> None:
-        """Answer the client, or ask again while there is time."""
+        """Answer the client, or repeat an empty poll while there is time."""
         if self.answered or self._timer is None:
-            return  # still in `begin`, which looks at all polls in the end
+            return  # still in `begin`, which checks all polls at its end
         left = self._deadline - asyncio.get_running_loop().time()
         self._consider()
         fruitless = poll.answer is not None and poll.answer.is_fruitless
@@ -259,14 +261,15 @@ class SplitFetch(GatheredFetch):
             self._poll(poll.place, poll.reads, poll.asked, left)
 
     def _expire(self) -> None:
-        """The client's limit has come, be it a rounded millisecond early."""
+        """The client's wait limit is reached; the timer may fire up to a millisecond early."""
         self._deadline = 0.0
         self._consider()
 
     def _consider(self) -> None:
-        """Answer the client if it is time: there is enough to say, or its limit has come.
+        """Answer the client if an error or enough bytes are there, or its wait limit is reached.
 
-        Not before brokers that were asked not to wait have answered: what their partitions hold is not known else.
+        First waits for the brokers that were asked to answer at once (at most `_PROMPT_LIMIT_S`): nothing is known of
+        their partitions before that.
         """
         now = asyncio.get_running_loop().time()
         if self.answered or not (self._refused or now >= self._deadline or self._enough()):
@@ -280,7 +283,7 @@ class SplitFetch(GatheredFetch):
         self._timer = asyncio.get_running_loop().call_at(max(prompt), self._consider)
 
     def _enough(self) -> bool:
-        """Whether there is something that the client should hear of: an error, or enough bytes."""
+        """Whether the polls have brought an error, or enough bytes."""
         record_bytes = 0
         for poll in self._taken.values():
             if poll.answer is not None:
@@ -290,7 +293,7 @@ class SplitFetch(GatheredFetch):
         return record_bytes >= max(1, self._fields.min_bytes)
 
     def _finish(self) -> None:
-        """Take what polls have brought; those without an answer stay for the client's next request."""
+        """Answer with the results of the polls; unanswered polls stay for the client's next request."""
         kept, found = self._fetching.polls, self._refused
         for place, poll in self._taken.items():
             poll.waiting = None

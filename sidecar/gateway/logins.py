@@ -1,8 +1,8 @@
 """Clients log in before anything else (SASL), and again before their session ends (KIP-368).
 
-Before its login a client may send ApiVersions, SaslHandshake and SaslAuthenticate alone, in small frames, and not for
-long. A refused login is answered after a moment, as brokers do, and the connection closed. A listener is what its
-clients are let in by: how their certificates and logins are read.
+Before its login a client may send only ApiVersions, SaslHandshake and SaslAuthenticate, in small frames, and for a
+limited time. A refused login is answered after a delay, as on brokers, and the connection is closed. A listener defines
+how its clients' certificates and logins are checked.
 """
 
 import asyncio
@@ -25,20 +25,20 @@ from sidecar.security.logins import Authenticator, Offer
 FRAME_BYTES: Final = 64 * 1024
 """The largest frame of a login: tokens may be long."""
 STRANGERS_BYTES: Final = 2 * 1024
-"""The largest one before a login has a place: ApiVersions and SaslHandshake, with which thousands may wait for one."""
+"""The largest frame before a login has a place (ApiVersions, SaslHandshake): thousands of clients may wait for one."""
 LOGIN_S: Final = 10.0
 FAILURE_S: Final = 0.1
-"""After which a refused login is answered: Kafka's `connection.failed.authentication.delay.ms`."""
+"""The delay, in seconds, before a refused login is answered: Kafka's `connection.failed.authentication.delay.ms`."""
 LEAST_S: Final = 1.0
-"""Between two logins of a connection; sooner, SaslHandshake is refused with 34, as by brokers."""
+"""The least time, in seconds, between two logins of a connection. An earlier SaslHandshake gets 34, as from brokers."""
 VERSIONS: Final = (VersionRange(17, 1, 1), VersionRange(36, 0, 2))
 """SaslHandshake v0 is left out: after it messages have no headers, and clients of Kafka 1.0 or later do not use it."""
 ADVERTISED: Final = (VersionRange(17, 0, 1), VersionRange(36, 0, 2))
-"""From v0, though it is not served: librdkafka before 2.11 logs in nowhere where ApiVersions lacks it, and uses v1."""
+"""From v0, though it is not served: librdkafka before 2.11 does not log in if ApiVersions lacks v0; it uses v1."""
 
 
 class LoginHooks(Protocol):
-    """What becomes of logins; implementations never raise."""
+    """Called with the outcome of logins; implementations never raise."""
 
     def login_done(self, mechanism: str) -> None: ...
     def login_refused(self, peer: str, mechanism: str, reason: str) -> None: ...
@@ -50,22 +50,22 @@ class Logins:
     def __init__(
         self, authenticator: Authenticator, hooks: LoginHooks, login_s: float = LOGIN_S, users: UserTokens | None = None
     ) -> None:
-        """`login_s`: how long a client may take for its login. `users`: where brokers have to have a token for it."""
+        """`login_s`: the timeout of a login, in seconds. `users`: if set, brokers must give a token for each client."""
         self._users = users
         self.authenticator = authenticator
         self.admits: Callable[[Client], bool] = lambda _client: True
-        """Whether one more client of its principal is let in."""
+        """Whether one more client of the principal is admitted."""
         self._login_s = login_s
         self._hooks = hooks
 
     def connected(self, client: Client) -> None:
-        """A client has to log in from now on."""
+        """A client has connected: it has to log in within `login_s`."""
         client.connection.limit_frames(STRANGERS_BYTES)
         timer = asyncio.get_running_loop().call_later(self._login_s, self._timed_out, client)
         client.login = ClientLogin(timer)
 
     def closed(self, client: Client) -> None:
-        """Its connection has ended."""
+        """The client's connection has ended."""
         if client.login is not None:
             client.login.end()
 
@@ -90,9 +90,9 @@ class Logins:
             _answer_handshake(exchange, ErrorCode.ILLEGAL_SASL_STATE, ())
             return
         login.began = now
-        if login.done:  # as for the first login: it takes a place, and a connection to a broker
+        if login.done:  # as the first login, it needs a place, and a connection to a broker
             login.timer = asyncio.get_running_loop().call_later(self._login_s, self._timed_out, client)
-        client.connection.park()  # a client that goes while it waits for its turn gives the turn up
+        client.connection.park()  # a client that disconnects while it waits gives up its turn
         login.asking = asyncio.current_task()
         try:
             offer = await self.authenticator.begin(mechanism, client.connection.host)
@@ -122,7 +122,7 @@ class Logins:
             if not login.done:
                 client.connection.close()
             return
-        client.connection.park()  # a client that goes meanwhile gives its place up
+        client.connection.park()  # a client that disconnects in the meantime gives up its place
         try:
             answer = await offer.exchange.receive(message)
             if offer.exchange.accepted is not None and self._users is not None:
@@ -141,14 +141,14 @@ class Logins:
         _answer_login(exchange, ErrorCode.NONE, None, answer, lifetime_ms)
 
     async def _have_token(self, users: UserTokens, principal: str) -> None:
-        """Raises LoginError where brokers make none: nobody is served under the node's name instead."""
+        """Get a token for the principal. Raises LoginError if brokers give none: the node's name is no substitute."""
         try:
             await users.of(principal)
         except TokenError as error:
             raise LoginError(f"Authentication failed: {error}", reason=str(error)) from None
 
     def _let_in(self, client: Client, login: ClientLogin, offer: Offer) -> int:
-        """Returns how long the session lasts, in ms, 0 for ever. Raises LoginError."""
+        """Complete the login. Returns the session's lifetime in ms; 0: unlimited. Raises LoginError."""
         assert offer.exchange is not None
         identity = offer.exchange.accepted
         assert identity is not None
@@ -177,7 +177,7 @@ class Logins:
 class ClientListener:
     """One listener. `tls`: how certificates name principals, None without TLS; `logins` None: clients do not log in.
 
-    Answers that name nodes name them at the addresses that they publish for this `name` (KIP-103).
+    Answers give nodes' addresses for the listener of this `name` (KIP-103).
     """
 
     name: str
@@ -190,7 +190,7 @@ UNNAMED: Final = ClientListener("")
 
 
 def check_login(login: ClientLogin, request: Request) -> None:
-    """Whether a request may come now. Raises RejectError."""
+    """Check that a request is allowed now. Raises RejectError."""
     if request.key in LOGIN_APIS:
         return
     if login.offer is not None or (not login.done and request.key != API_VERSIONS):
@@ -200,7 +200,7 @@ def check_login(login: ClientLogin, request: Request) -> None:
 
 
 def with_logins(served: list[VersionRange]) -> list[VersionRange]:
-    """The versions that clients that log in get: those of the login, too."""
+    """The API versions for clients that log in: including the login's."""
     return sorted([*served, *ADVERTISED])
 
 

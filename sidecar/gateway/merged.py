@@ -1,15 +1,15 @@
-"""Answers of each broker about itself, from the brokers that belong to this node, merged: ListGroups (0-5),
-ListTransactions (0-2), DescribeLogDirs (0-5). A client that asks all nodes, as tools do, sees each
-broker's part once.
+"""Merges the answers of this node's brokers, for APIs that each broker answers about itself: ListGroups (0-5),
+ListTransactions (0-2), DescribeLogDirs (0-5). A client that asks all nodes, as tools do, sees each broker's part
+once.
 
-DescribeLogDirs for named partitions is about those that Metadata places on this node, at whichever brokers their
-replicas are: clients ask for a partition where Metadata says that it is (kadm, `Admin.describeReplicaLogDirs`).
+DescribeLogDirs for named partitions describes those that Metadata places on this node, on all brokers that have their
+replicas: clients ask the node that Metadata names (kadm, `Admin.describeReplicaLogDirs`).
 
-A node to which no broker belongs has nothing to list. When a broker is lost the metadata is refreshed, because its
+A node without brokers lists nothing. When a broker is lost the metadata is refreshed, because its
 groups may have moved; if the broker is still listed, the lists answer 14 COORDINATOR_LOAD_IN_PROGRESS, which clients
-retry, and DescribeLogDirs closes the connection, as the broker's would be.
+retry, and DescribeLogDirs closes the client's connection, as if its broker were lost.
 
-DescribeProducers (0) is answered by the leaders of the partitions: split and merged. A shadow that an allow list hides
+DescribeProducers (0) is split by leader and merged. A shadow that an allow list hides
 from the client is refused with 29 TOPIC_AUTHORIZATION_FAILED.
 
 KIP-518 (states of groups), KIP-664 (transactions, producers), KIP-113 (log directories).
@@ -38,7 +38,7 @@ from sidecar.protocol.schema import Message, Values
 
 _Answer = TypeVar("_Answer")
 _NO_LOG_DIR: Final[Values] = {"log_dir": "(none)", "topics": [], "total_bytes": -1, "usable_bytes": -1}
-"""What a node answers to which no broker belongs: Java takes an empty list for CLUSTER_AUTHORIZATION_FAILED."""
+"""The answer of a node without brokers: Java takes an empty list for CLUSTER_AUTHORIZATION_FAILED."""
 
 
 class MergedApi:
@@ -57,7 +57,7 @@ class MergedApi:
     async def _ask_all(
         self, client: Client, brokers: Callable[[], Iterable[int]], ask: Callable[[int], Awaitable[_Answer]]
     ) -> list[_Answer]:
-        """The answers of all of them. Raises `DisconnectedError`."""
+        """The answers of all these brokers. Raises `DisconnectedError`."""
         await self._upstream.brokers()
         answers, lost = await _settled(map(ask, brokers()))
         if lost is not None and not client.connection.closed:
@@ -74,7 +74,7 @@ class MergedApi:
         exchange: Exchange,
         request: Request,
     ) -> None:
-        """Ask, and answer: with the only broker's answer as it is, else with all of them merged."""
+        """Ask the brokers, and answer: with a single broker's answer unchanged, else with all answers merged."""
         message, version = form.message, request.version
         await asking.fields(message, request)
         try:
@@ -94,11 +94,11 @@ class MergedApi:
         await asking.answer(exchange, message, values)
 
     async def handle_list(self, client: Client, exchange: Exchange, request: Request) -> None:
-        """ListGroups, ListTransactions: everything that the brokers of this node coordinate."""
+        """ListGroups, ListTransactions: all groups or transactions that this node's brokers coordinate."""
         await self._merge(_LISTS[request.key], client, exchange, request)
 
     async def handle_log_dirs(self, client: Client, exchange: Exchange, request: Request) -> None:
-        """DescribeLogDirs: the directories of this node's brokers, and all that hold named partitions of this node."""
+        """DescribeLogDirs: the directories of this node's brokers, and all with named partitions of this node."""
         message = admin.DESCRIBE_LOG_DIRS
         topics: list[Values] | None = (await asking.fields(message, request))["topics"]
         if topics is None and not self._resolver.has_guards:
@@ -122,7 +122,7 @@ class MergedApi:
         await asking.answer(exchange, message, values | {"results": shown})
 
     def _seen(self, client: Client, topics: list[Values]) -> list[Values]:
-        """Those that no shadow's allow list hides from the client: Metadata does not name them either."""
+        """The topics without hidden ones: shadows whose allow list lacks the client. Metadata omits them too."""
         return [each for each in topics if not self._hides(client, each["name"])]
 
     def _hides(self, client: Client, topic: str) -> bool:
@@ -138,7 +138,7 @@ class MergedApi:
     # DescribeProducers --------------------------------------------------------------------------------------------
 
     async def handle_describe_producers(self, client: Client, exchange: Exchange, request: Request) -> None:
-        """DescribeProducers: what the leaders of the partitions remember."""
+        """DescribeProducers: the producer states of the partitions' leaders."""
         message = transactions.DESCRIBE_PRODUCERS
         fields = await asking.fields(message, request)
         asked = [(topic["name"], index) for topic in fields["topics"] for index in topic["partition_indexes"]]
@@ -168,7 +168,7 @@ class MergedApi:
     async def _ask_leader(
         self, client: Client, leader: int, request: Request, partitions: list[tuple[str, int]]
     ) -> dict[tuple[str, int], Values]:
-        """One leader's answer by partition; an error for each where it is lost or says nothing."""
+        """One leader's answer by partition; an error for each partition that it does not answer."""
         found = {
             (name, index): {"partition_index": index, "error_code": int(ErrorCode.NOT_LEADER_OR_FOLLOWER)}
             for name, index in partitions
@@ -189,7 +189,7 @@ class MergedApi:
 
 
 async def _settled(asked: Iterable[Awaitable[_Answer]]) -> tuple[list[_Answer], DisconnectedError | None]:
-    """The answers that came, and why one did not."""
+    """The answers that arrived, and the error of one that did not."""
     answers: list[_Answer] = []
     lost: DisconnectedError | None = None
     for answer in await asyncio.gather(*asked, return_exceptions=True):
@@ -214,7 +214,7 @@ def _topics(partitions: str, topics: dict[str, list[Any]]) -> Values:
 
 
 def _in_front(answers: list[Values]) -> Values:
-    """What stands in front of the lists: the longest throttle time and the first error."""
+    """The fields before the lists: the longest throttle time and the first error."""
     return {
         "throttle_time_ms": max((answer.get("throttle_time_ms", 0) for answer in answers), default=0),
         "error_code": next((code for answer in answers if (code := answer.get("error_code", 0))), 0),
@@ -222,7 +222,7 @@ def _in_front(answers: list[Values]) -> Values:
 
 
 def _joined(answers: list[Values], elements: str, key: str) -> Values:
-    """All lists as one, each key once (what moves to another broker may show at both); nothing beside an error."""
+    """All lists as one, each key once (a group that moves may be listed by two brokers); empty if there is an error."""
     values = _in_front(answers)
     found: dict[str, Values] = {}
     if not values["error_code"]:
@@ -237,7 +237,7 @@ def _joined_transactions(answers: list[Values]) -> Values:
 
 
 def _joined_log_dirs(answers: list[Values]) -> Values:
-    """Directories of the same name on different brokers get a number: clients keep them by name."""
+    """Numbers directories of the same name on different brokers: clients identify them by name."""
     values = _in_front(answers)
     results: list[Values] = []
     seen: dict[str, int] = {}
@@ -252,7 +252,7 @@ def _joined_log_dirs(answers: list[Values]) -> Values:
 
 @dataclass(frozen=True, slots=True)
 class _Merge:
-    """How the answers of several brokers, or of none, become one; `when_lost` None: the connection is closed."""
+    """How the answers of any number of brokers are merged. `when_lost` None: the connection is closed instead."""
 
     message: Message
     merge: Callable[[list[Values]], Values]

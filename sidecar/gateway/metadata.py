@@ -1,12 +1,12 @@
 """ApiVersions (0-4), Metadata (0-13), FindCoordinator (0-6), DescribeCluster (0-2): answered with nodes instead of
 brokers.
 
-Clients see the live nodes as the brokers of the cluster, at the addresses that they publish for the listener that the
-client came through (KIP-103): replicas = in-sync replicas = [leader], the controller is the lowest of them, the
+Clients see the live nodes as the brokers of the cluster, at the addresses that the nodes publish for the client's
+listener (KIP-103): replicas = in-sync replicas = [leader], the controller is the node with the lowest number, the
 cluster id is upstream's. A node without that listener is left out; partitions that only it can serve have no leader.
-What upstream alone knows (topics, errors, leader epochs, authorized operations, a missing coordinator) is asked of it
-each time, so an answer is as fresh as a broker's own. A topic that is asked for by its id is what the same topic is
-by name: a shadow has its own id, with the partitions of its source.
+Topics, errors, leader epochs, authorized operations and missing coordinators are requested from upstream each time, so
+an answer is as fresh as a broker's. A topic is answered the same by id as by name: a shadow has its own id, with the
+partitions of its source.
 """
 
 import asyncio
@@ -39,19 +39,19 @@ from sidecar.protocol.schema import Values
 _BROKER_ENDPOINTS = 1
 _CONTROLLER_ENDPOINTS = 2
 _MANY_KEYS_FROM = 4
-"""The version of FindCoordinator that names many keys (KIP-699)."""
+"""The first version of FindCoordinator that names many keys (KIP-699)."""
 _LOOKUPS_AT_ONCE = 64
 _FEATURES_S = 30.0
-"""For how long the features of a cluster count as known: they change when an operator changes them."""
+"""Seconds between two requests for the cluster's features, which only an operator changes."""
 _LISTENER_NOT_FOUND_FROM = 6
-"""The version of Metadata from which a leader without the client's listener has an error of its own (KIP-103)."""
+"""The first version of Metadata with an error for a leader without the client's listener (KIP-103)."""
 _OWN_RANGES = [api_versions.VersionRange(own.key, own.first, own.last) for own in OWN_APIS.values()]
 
 
 def served_versions(upstream: dict[int, ServedVersions]) -> list[VersionRange]:
-    """What clients see: the table of APIs, cut to what every broker upstream serves.
+    """The API versions that clients see: the table of APIs, limited to the versions that every broker upstream serves.
 
-    The lower end of Produce stays as advertised: librdkafka refuses a broker without Produce v0 (KAFKA-18659).
+    The lowest version of Produce is not raised: librdkafka refuses a broker without Produce v0 (KAFKA-18659).
     """
     ranges: list[VersionRange] = []
     for api in APIS.values():
@@ -69,7 +69,7 @@ def served_versions(upstream: dict[int, ServedVersions]) -> list[VersionRange]:
 
 
 class ClusterApi:
-    """Describes the virtual cluster to all clients of a node. `served` is set once upstream has said what it serves."""
+    """Describes the virtual cluster to all clients of a node. `served` is set once upstream's APIs are known."""
 
     def __init__(self, upstream: KafkaUpstream, nodes: NodeDirectory, resolver: NameResolver, tasks: Tasks) -> None:
         self.served: list[VersionRange] = []
@@ -81,7 +81,7 @@ class ClusterApi:
         self._tasks = tasks
 
     def handle_api_versions(self, client: Client, request: Request) -> None:
-        """Hot: it begins every connection, and nothing needs to be asked."""
+        """Answer ApiVersions. Hot: every connection begins with it, and no broker has to be asked."""
         client.software = api_versions.decode_request(
             request.frame.buffer, request.body, request.frame.end, request.version
         )
@@ -96,19 +96,19 @@ class ClusterApi:
         exchange.answer([api_versions.encode_answer(request.correlation_id, request.version, ranges, features)])
 
     async def learn_features(self) -> None:
-        """Ask for the features of the cluster; what is known stays where nobody says."""
+        """Request the cluster's features; keep the known ones if there is no answer."""
         features = await self._upstream.features()
         self._features = self._features if features is None else features
 
     def _keep_features(self) -> None:
-        """Ask again after a time, when clients ask."""
+        """Request the features again if they are older than `_FEATURES_S`."""
         loop = asyncio.get_running_loop()
         if loop.time() >= self._features_until:
             self._features_until = loop.time() + _FEATURES_S
             self._tasks.start(self.learn_features())
 
     async def handle_metadata(self, client: Client, exchange: Exchange, request: Request) -> None:
-        """Ask upstream, put nodes in the place of brokers."""
+        """Ask upstream, and replace brokers by nodes."""
         reader = RequestReader(request.frame.buffer, request.body, request.frame.end, limits.elements(request.key))
         reader.tags(request.version >= 9)
         fields = await in_slices(metadata.request_steps(reader, request.version))
@@ -125,7 +125,9 @@ class ClusterApi:
             exchange.answer([answer])
 
     def _with_sources(self, fields: MetadataRequest) -> MetadataRequest:
-        """What is asked of upstream: the sources of shadows besides, and nothing is created by a mere look."""
+        """The request to upstream, with the sources of shadows. If it names shadows or internal topics, it creates
+        nothing.
+        """
         names, resolver = fields.topics, self._resolver
         shadows = [name.encode() for name in names or () if resolver.is_shadow(name.encode())]
         if not shadows and not any(name.encode().startswith(INTERNAL_PREFIX) for name in names or ()):
@@ -135,7 +137,7 @@ class ClusterApi:
         return replace(fields, topics=topics, allow_auto_topic_creation=False)
 
     async def _states_by_name(self, state: ClusterState, fields: MetadataRequest) -> dict[str, TopicState]:
-        """The topics that were found, with the sources of shadows that were asked for by id."""
+        """The topics that were found, by name; for a request by ids, with the sources of shadows."""
         known = {topic.name: topic for topic in state.topics}
         return (await self._sources_of(known)) | known if fields.ids else known
 
@@ -150,7 +152,7 @@ class ClusterApi:
         }
 
     async def shown(self, topics: Iterable[TopicState], listener: str) -> tuple[TopicState, ...]:
-        """Topics of which some partitions are described, as clients of a listener see them in Metadata."""
+        """Partly described topics, as clients of a listener see them in Metadata."""
         found = [*topics]
         known = await self._sources_of(topic.name for topic in found)
         shadows = self._resolver.is_shadow
@@ -161,8 +163,8 @@ class ClusterApi:
     def _topics_for(
         self, state: ClusterState, known: Mapping[str, TopicState], fields: MetadataRequest, client: Client
     ) -> tuple[TopicState, ...]:
-        """The topics that were asked for, shadows with the leader epochs and the errors of their sources. Those that
-        the client may not read are not in the list of all topics, as with Kafka's own ACLs.
+        """The requested topics; shadows have the leader epochs and errors of their sources. The list of all topics
+        omits shadows that the client may not read, as Kafka does by ACLs.
         """
         resolver = self._resolver
         if not resolver.has_shadows:
@@ -193,7 +195,7 @@ class ClusterApi:
     def virtual_steps(
         self, state: ClusterState, listener: str, version: int = _LISTENER_NOT_FOUND_FROM
     ) -> Generator[None, None, ClusterState]:
-        """The same cluster with nodes instead of brokers, for clients of a listener in a version of Metadata."""
+        """The cluster with nodes instead of brokers, for clients of a listener in a version of Metadata."""
         placement = self._nodes.at(listener)
         topics: list[TopicState] = []
         sliced = 0
@@ -206,8 +208,8 @@ class ClusterApi:
         return replace(state, brokers=_brokers(placement), controller=placement.controller, topics=tuple(topics))
 
     def _virtual_topic(self, topic: TopicState, placement: Placement, version: int) -> TopicState:
-        """A governed topic is led by the node that serves it. Where that one has no such listener no partition has a
-        leader, as by a broker (`KRaftMetadataCache`).
+        """The topic with nodes as leaders. The node that serves a governed topic leads it; if that node lacks the
+        listener, no partition has a leader, as on a broker (`KRaftMetadataCache`).
         """
         name, error, serving = topic.name.encode(), 0, None
         if self._resolver.kind(name) is TopicKind.GOVERNED:
@@ -227,7 +229,7 @@ class ClusterApi:
         return replace(topic, partitions=tuple(partitions))
 
     async def handle_find_coordinator(self, client: Client, exchange: Exchange, request: Request) -> None:
-        """The node that stands for the coordinator; upstream's error where there is none."""
+        """Answer with the node that represents the coordinator, or with upstream's error."""
         message = cluster.FIND_COORDINATOR
         fields = message.decode_request(request.frame.buffer, request.body, request.frame.end, request.version)
         kind: int = fields.get("key_type", CoordinatorKind.GROUP)
@@ -289,7 +291,7 @@ class ClusterApi:
 
 
 def _endpoint_error(endpoints: int) -> int:
-    """What a broker answers where not brokers are asked for (KIP-919)."""
+    """A broker's error for an endpoint type other than brokers; 0 for brokers (KIP-919)."""
     if endpoints == _BROKER_ENDPOINTS:
         return ErrorCode.NONE
     is_known = endpoints == _CONTROLLER_ENDPOINTS
@@ -301,7 +303,7 @@ def _brokers(placement: Placement) -> tuple[Broker, ...]:
 
 
 def _unreadable(topic: TopicState, *, by_id: bool) -> TopicState:
-    """A topic that a client may not describe, as it asked for it: by name without an id, by id without a name."""
+    """The answer for a topic that a client may not describe: without id if requested by name, and the reverse."""
     hidden = replace(topic, error=ErrorCode.TOPIC_AUTHORIZATION_FAILED, internal=False, partitions=())
     return replace(hidden, name="") if by_id else replace(hidden, topic_id=UUID(int=0))
 

@@ -1,25 +1,26 @@
-"""OffsetFetch (1-10): what groups have committed, asked of their coordinators. From version 8 on a request names many
-groups (KIP-709), each with its own coordinator: split and merged. From version 10 on topics are named by id (KIP-848).
+"""OffsetFetch (1-10): the committed offsets of groups, requested from their coordinators. From version 8 on a request
+names many groups (KIP-709), each with its own coordinator: split and merged. From version 10 on topics are named by id
+(KIP-848).
 
-A request about one group passes as it is, and so does its answer, unless there is something to look for in them:
+A request about one group and its answer are forwarded unchanged, unless one of these has to be checked:
 
-- Cursors of shadows that the client may not read: 29 TOPIC_AUTHORIZATION_FAILED, and left out where a group is asked
-  for all that it has.
-- Shadows whose cursors are reset when they fall behind: the end of the log stands in place of the committed offset
-  (PIP-180; `sidecar.shadow.auto_reset`).
-- Ids in answers, where Kafka's ACLs decide which of them the client sees: the names are looked up.
+- Cursors of shadows that the client may not read: 29 TOPIC_AUTHORIZATION_FAILED; left out if all offsets of a group
+  are requested.
+- Shadows whose cursors are reset when they lag too far: the end of the log replaces the committed offset (PIP-180;
+  `sidecar.shadow.auto_reset`).
+- Ids in answers, if Kafka's ACLs decide which of them the client sees: the names are looked up.
 
-Where such a request names an id that nobody knows, its partitions have 100 UNKNOWN_TOPIC_ID, as at a broker. A group
-without a coordinator has 15 COORDINATOR_NOT_AVAILABLE, the others their offsets.
+If such a request names an unknown id, its partitions get 100 UNKNOWN_TOPIC_ID, as from a broker. A group without a
+coordinator gets 15 COORDINATOR_NOT_AVAILABLE; the others get their offsets.
 
-`GuardedCursors` takes cursors that the client may not touch out of OffsetCommit (2-10), OffsetDelete (0) and
-TxnOffsetCommit (0-5), too. The rest of such a request is passed on (`gateway.groups`).
+`GuardedCursors` also removes cursors that the client may not touch from OffsetCommit (2-10), OffsetDelete (0) and
+TxnOffsetCommit (0-5). The rest of such a request is forwarded (`gateway.groups`).
 
 - Of shadows that the client may not read: 29 TOPIC_AUTHORIZATION_FAILED, as Kafka answers for a topic without READ.
 - Written or deleted in a group where another reader has claimed the partition: 22 ILLEGAL_GENERATION
   (`sidecar.resources`), as the coordinator answers a member of an earlier generation. Reading them is allowed.
   DeleteGroups (0-2) of such a group: 68 NON_EMPTY_GROUP, as for a group with members.
-- Of a topic whose id nobody knows (OffsetCommit 10): 100 UNKNOWN_TOPIC_ID, as the coordinator might know whose it is.
+- Of an unknown topic id (OffsetCommit 10): 100 UNKNOWN_TOPIC_ID, because the coordinator might know its topic.
 
 If no shadow has an allow list and nothing is claimed, requests are not parsed.
 """
@@ -57,14 +58,14 @@ _UNKNOWN: Final = -1
 
 
 def refusal_of_deleting(claims: ReaderClaims, client: Client, group: str) -> KafkaError | None:
-    """Why a client may not delete a group with its cursors, as far as claims go."""
+    """Why claims forbid a client to delete a group with its cursors, if they do."""
     if not claims.any or claims.may_delete(group, client):
         return None
     return KafkaError(ErrorCode.NON_EMPTY_GROUP, f"{group} has a reader that has claimed its partitions")
 
 
 class GuardedCursors:
-    """Takes requests apart and puts answers together."""
+    """Splits requests into allowed and refused cursors, and completes the answers."""
 
     def __init__(self, upstream: KafkaUpstream, resolver: NameResolver, claims: ReaderClaims) -> None:
         self.upstream = upstream
@@ -72,16 +73,16 @@ class GuardedCursors:
         self._claims = claims
 
     def concerns(self, key: int) -> bool:
-        """Whether requests of this API have to be looked at now."""
+        """Whether requests of this API have to be checked now."""
         return key in _GUARDED and (self.resolver.has_guards or self._claims.any)
 
     def named(self, topic: Values) -> str | None:
-        """Which topic an element of a request or an answer is about; None for an id that is not known."""
+        """The topic of an element in a request or answer; None for an unknown id."""
         topic_id: bytes | None = topic.get("topic_id")
         return topic["name"] if topic_id is None else asking.topic_name(self.upstream, topic_id)
 
     def refusal(self, client: Client, topic: Values) -> int:
-        """Why a client may not see the cursors of a topic that it names; 0 where it may."""
+        """The error code if a client may not see the cursors of a topic; 0 if it may."""
         if self.named(topic) is None:
             return ErrorCode.UNKNOWN_TOPIC_ID
         return ErrorCode.TOPIC_AUTHORIZATION_FAILED if self.is_hidden(client, topic) else ErrorCode.NONE
@@ -92,7 +93,9 @@ class GuardedCursors:
         return name is not None and self.resolver.hides(name.encode(), client.principal)
 
     async def divide(self, group: str, client: Client, exchange: Exchange, request: Request) -> Divided | None:
-        """The request without what is not the client's; None where all of it is. Raises `MalformedFrameError`."""
+        """The request without cursors that the client may not touch; None if there are none. Raises
+        `MalformedFrameError`.
+        """
         fields = await asking.fields(_GUARDED[request.key], request)
         topics: list[Any] = fields["topics"]
         await asking.learn_ids(self.upstream, ids_in(topics))
@@ -123,7 +126,7 @@ class GuardedCursors:
         return Divided(fields | {"topics": kept} if kept else None, amend) if refused else None
 
     def _by_claim(self, group: str, topic: Values, client: Client) -> tuple[list[Values], list[Values]]:
-        """The partitions of a topic whose cursors the client may write, and those that another reader has claimed."""
+        """A topic's partitions whose cursors the client may write, and those that another reader has claimed."""
         name = (self.named(topic) or "").encode()
         theirs: list[Values] = []
         others: list[Values] = []
@@ -146,7 +149,7 @@ class OffsetFetchApi:
         self._shadows = shadows
 
     async def handle(self, client: Client, exchange: Exchange, request: Request) -> None:
-        """One request, to the coordinators and back."""
+        """Forward one request to the coordinators, and answer it."""
         group = _only_group(request)
         if group is None or self._looks_inside(client, request):
             await self._merged(client, exchange, request)
@@ -167,7 +170,7 @@ class OffsetFetchApi:
         return request.version >= _FIRST_BY_ID and client.rights is not None
 
     async def _merged(self, client: Client, exchange: Exchange, request: Request) -> None:
-        """Each coordinator is asked once, and groups are answered in the order of the request."""
+        """Ask each coordinator once, and answer the groups in the order of the request."""
         fields = await asking.fields(OFFSET_FETCH, request)
         wanted = _groups(fields)
         await asking.learn_ids(self._guards.upstream, _ids(wanted))
@@ -196,7 +199,7 @@ class OffsetFetchApi:
         await _answer(exchange, shown, max((throttle_ms for _, throttle_ms in answers), default=0))
 
     def _divided(self, client: Client, group: Values) -> tuple[Values, list[Values]]:
-        """What is asked of a group, and the topics that are not, as they are answered."""
+        """The forwarded part of a group's request, and the answers for the refused topics."""
         kept: list[Values] = []
         hidden: list[Values] = []
         for topic in group["topics"] or ():
@@ -210,7 +213,7 @@ class OffsetFetchApi:
     async def _ask(
         self, client: Client, request: Request, fields: Values, some: list[Values]
     ) -> tuple[list[Values], int]:
-        """One coordinator's answer about some groups, and for how long it throttles the client, in ms."""
+        """One coordinator's answer about some groups, and its throttle time in ms."""
         of_many = "groups" in fields
         values = fields | {"groups": some} if of_many else some[0]
         going_on = await asking.rewritten(client, request, OFFSET_FETCH, values)
@@ -228,7 +231,7 @@ class OffsetFetchApi:
         return results, found.get("throttle_time_ms", 0)
 
     async def _shown(self, client: Client, result: Values, hidden: list[Values]) -> Values:
-        """What the client is answered of a group."""
+        """The client's answer for a group."""
         if result.get("error_code"):
             return result
         topics = [topic for topic in result["topics"] if not self._guards.is_hidden(client, topic)]
@@ -236,7 +239,7 @@ class OffsetFetchApi:
         return result | {"topics": [*topics, *hidden]}
 
     async def _reset(self, group: str, topic: Values) -> None:
-        """Put the ends of a shadow's log in the places of cursors that are too far behind."""
+        """Replace a shadow's cursors that lag too far by the ends of its log."""
         name = self._guards.named(topic)
         if name is None or name not in self._shadows.limits:
             return
@@ -249,7 +252,7 @@ class OffsetFetchApi:
         ends = await self._shadows.reset(group, name, committed)
         for found in partitions:
             if (end := ends.get(found["partition_index"])) is not None:
-                # The note belongs to what was committed, and so does its epoch.
+                # Metadata and leader epoch belong to the committed offset.
                 found |= {"committed_offset": end, "committed_leader_epoch": _UNKNOWN, "metadata": ""}
 
 
@@ -257,7 +260,7 @@ _NOWHERE: Final = ErrorCode.COORDINATOR_NOT_AVAILABLE
 
 
 def _only_group(request: Request) -> str | None:
-    """The group that a request is about; None where it names many or none. Raises `MalformedFrameError`."""
+    """The only group of a request; None if it names many or none. Raises `MalformedFrameError`."""
     flexible = APIS[request.key].is_flexible(request.version)
     reader = RequestReader(request.frame.buffer, request.body, request.frame.end, limits.elements(request.key))
     reader.tags(flexible)
@@ -267,7 +270,7 @@ def _only_group(request: Request) -> str | None:
 
 
 def _groups(fields: Values) -> list[Values]:
-    """The groups in a request: itself, before version 8."""
+    """The groups in a request; before version 8, the request itself."""
     return fields.get("groups", [fields])
 
 
@@ -280,7 +283,7 @@ def _code(hidden: list[Values]) -> int:
 
 
 def _refused(group: Values, code: int) -> Values:
-    """The error stands in front from version 2 on and per partition in all: not every client looks at both."""
+    """The error is in the group's field (from version 2 on) and in each partition: not every client checks both."""
     topics = [fetched(topic, code) for topic in group["topics"] or ()]
     return {"group_id": group["group_id"], "error_code": code, "topics": topics}
 

@@ -1,8 +1,8 @@
-"""Batches for ordinary partitions: finds their leaders, and sends them on the client's own connections, as a whole
-request, or as the part of one that belongs to one leader.
+"""Sends batches for ordinary partitions to their leaders on the client's own connections: a whole request, or the part
+of a request that belongs to one leader.
 
-A batch that is lost, whose broker no longer leads the partition, or for which there is no leader now, is noted
-(`gaps`). None goes to a new leader while the former one has not answered an earlier one.
+`gaps` notes a batch that is lost, whose broker no longer leads the partition, or whose partition has no leader now. A
+batch goes to a new leader only when the former leader has answered all earlier batches.
 """
 
 from __future__ import annotations
@@ -29,19 +29,20 @@ from sidecar.protocol.produce import FIRST_WITH_LEADERS, ProducePart, ProduceReq
 from sidecar.protocol.topic_ids import Ids, names_of
 
 AGAIN: Final = STALE_ROUTE | NOT_APPENDED | APPEND_IN_DOUBT
-"""What makes a client send a batch again."""
+"""Errors after which a client sends a batch again."""
 _IN_THE_LOG: Final = frozenset({ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER})
 _MOST_EXPECTED: Final = 10_000
-"""Partitions whose batches one client has to send again, 4 MB. With more it loses its connection: then it sends all."""
+"""The most partitions of one client with batches to be sent again, 4 MB. If there are more, the node closes the
+client's connection: then the client sends all its batches again."""
 
 
 def refusal(part: ProducePart, code: int, message: str | None = None) -> ProduceResult:
-    """A partition's answer that carries nothing but an error."""
+    """The answer for a partition that is refused."""
     return ProduceResult(part.topic, part.partition, code, message=message)
 
 
 class SentBatches:
-    """Batches under way to one leader: the whole of a request, or its part of one. Implements
+    """The batches of one request that were sent to one leader. Implements
     `sidecar.network.upstream.Reply`.
     """
 
@@ -49,12 +50,12 @@ class SentBatches:
     _client: Client
     _node: OrdinaryProduce
     _kept: list[Buffer]
-    """What is known of each batch later."""
+    """What is kept of each batch until its answer: see `signatures`."""
     leader: int
     parts: list[ProducePart]
 
     def _read(self, frame: Frame, version: int, ids: Ids | None) -> tuple[list[ProduceResult], int]:
-        """What the leader says. Batches for partitions that it disclaims are as if they were lost."""
+        """Decode the leader's answer. Batches for partitions that it does not lead count as lost."""
         found: produce_upstream.Leaders = {}
         results, throttle_ms = produce_upstream.decode_answer(
             frame.buffer, frame.start, frame.end, version, names_of(ids), found
@@ -77,13 +78,13 @@ class SentBatches:
         return results, throttle_ms
 
     def _note_lost(self) -> None:
-        """The request has no answer: find the leaders anew, expect the batches again."""
+        """The request gets no answer: look the leaders up again, and expect the client to send its batches again."""
         self._node.upstream.refresh_soon({part.topic for part in self.parts})
         for part, kept in zip(self.parts, self._kept, strict=True):
             self._client.ordinary.lost(part.topic, part.partition, kept)
 
     def answer_lost(self, error: UpstreamLostError) -> None:
-        """What was sent may have been appended; else it surely was not."""
+        """A request that was sent may have been appended; one that was not sent was not appended."""
         self.refuse(ErrorCode.REQUEST_TIMED_OUT if error.sent else ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
     def refuse(self, code: ErrorCode) -> None:
@@ -92,7 +93,7 @@ class SentBatches:
 
 
 class PassedProduce(SentBatches, Exchange):
-    """A request that went on whole."""
+    """A request that was forwarded whole."""
 
     __slots__ = ("_client", "_ids", "_kept", "_node", "leader", "parts")
 
@@ -108,13 +109,13 @@ class PassedProduce(SentBatches, Exchange):
         self._kept = signatures(request.frame.buffer, fields.parts)
 
     def under_way(self) -> Iterator[tuple[ProducePart, int]]:
-        """The batches that have no answer yet, each with the broker that has it."""
+        """The batches that have no answer yet, each with the broker that it was sent to."""
         return ((part, self.leader) for part in self.parts if not self.answered)
 
     def answer_received(self, frame: Frame) -> None:
         if not produce.all_appended(frame.buffer, frame.start, frame.end, self.version, len(self.parts)):
             results, throttle_ms = self._read(frame, self.version, self._ids)
-            if self.version >= FIRST_WITH_LEADERS:  # it may say where brokers are
+            if self.version >= FIRST_WITH_LEADERS:  # the answer may contain addresses of brokers
                 self._give(results, throttle_ms)
                 return
         elif self._client.ordinary.expected:
@@ -133,8 +134,8 @@ class PassedProduce(SentBatches, Exchange):
 
 
 class SplitProduce(Exchange):
-    """A request that several have a part of: leaders (`replies`), and what a node decides itself. Answered when all
-    partitions are settled.
+    """A request whose partitions are answered by several leaders (`replies`) or by the node itself. It is answered when
+    all partitions are settled.
     """
 
     __slots__ = ("client", "fields", "replies", "throttle_ms")
@@ -144,16 +145,16 @@ class SplitProduce(Exchange):
     throttle_ms: int
 
     def under_way(self) -> Iterator[tuple[ProducePart, int]]:
-        """The batches that a broker has and has not answered for, each with that broker."""
+        """The batches that have no answer yet, each with the broker that it was sent to; none with acks=0."""
         return ((part, reply.leader) for reply in self.replies if not reply.answered for part in reply.parts)
 
     @abstractmethod
     def settle(self, result: ProduceResult) -> None:
-        """The outcome for one partition."""
+        """Record the outcome of one partition."""
 
     def refuse(self, frame: Frame, part: ProducePart, code: int, message: str | None = None) -> None:
-        """Answer a batch in `frame` that is not sent to a broker. Where its client sends it again, it goes before what
-        follows it.
+        """Refuse a batch in `frame` that is not sent to a broker. If the client will send it again, later batches have
+        to wait for it.
         """
         if code in AGAIN:
             expected = self.client.ordinary
@@ -200,7 +201,7 @@ class PartReply(SentBatches):
 
 
 def signatures(buffer: Buffer, parts: list[ProducePart]) -> list[Buffer]:
-    """What to keep of each batch; nearly always there is one."""
+    """The signature of each batch, which is kept until its answer; nearly always there is one batch."""
     if len(parts) == 1:
         part = parts[0]
         return [signature(buffer, part.start, part.end)]
@@ -217,7 +218,9 @@ class OrdinaryProduce:
         self._kinds = kinds
 
     def single_leader(self, client: Client, request: Request, fields: ProduceRequest) -> int:
-        """The one broker that leads all partitions, if all are ordinary, bring a batch and overtake none."""
+        """The broker that leads all partitions, if all are ordinary and have a batch that overtakes no other; else
+        `NO_LEADER`.
+        """
         if client.ordinary.sent_under != self._view.version and self.overtaking(client, request.frame, fields):
             return NO_LEADER
         leader_of, kinds = self._view.leader, self._kinds
@@ -232,7 +235,7 @@ class OrdinaryProduce:
         return found
 
     def overtaking(self, client: Client, frame: Frame, fields: ProduceRequest) -> list[tuple[ProducePart, Place]]:
-        """The batches whose producer has earlier ones under way to a former leader of the partition."""
+        """The batches, with a producer id, for partitions whose former leader has not answered earlier batches yet."""
         ordinary, leader_of = client.ordinary, self._view.leader
         exchanges = (each for each in client.connection.pending if isinstance(each, (PassedProduce, SplitProduce)))
         under_way = [each for exchange in exchanges for each in exchange.under_way()]
@@ -245,8 +248,8 @@ class OrdinaryProduce:
         return [(part, place) for part, place in found if place is not None and part[:2] in left]
 
     def not_now(self, client: Client, frame: Frame, fields: ProduceRequest) -> set[tuple[bytes, int]]:
-        """The partitions whose batch comes after one that the client has to send again, or that is under way to a
-        former leader. The latter are to be sent again then, before what follows them.
+        """The partitions whose batch follows one that the client has to send again, or one that a former leader has not
+        answered. In the latter case the client has to send this batch again before later ones.
         """
         found = behind_lost(client, frame, fields) if client.ordinary.expected else set()
         if client.ordinary.sent_under != self._view.version:
@@ -256,17 +259,17 @@ class OrdinaryProduce:
         return found
 
     def missing(self, fields: ProduceRequest) -> set[bytes]:
-        """The ordinary topics of a request whose leaders have to be asked for."""
+        """The ordinary topics of a request with leaders that the view does not know."""
         kinds = self._kinds
         ordinary = ((part.topic, part.partition) for part in fields.parts if kinds[part.topic] is TopicKind.ORDINARY)
         return self._view.missing(ordinary)
 
     def why_no_leader(self, part: ProducePart, *, asked: bool) -> ErrorCode:
-        """The answer for a partition without a leader. `asked` False: Kafka could not be asked for it."""
+        """The error for a partition without a leader. `asked` False: Kafka could not be asked for it."""
         return self._view.why_no_leader(part.topic, part.partition) if asked else ErrorCode.LEADER_NOT_AVAILABLE
 
     def pass_whole(self, client: Client, request: Request, fields: ProduceRequest, leader: int) -> None:
-        """Send a request on as it is, whose partitions all have one leader."""
+        """Forward a request unchanged to the leader of all its partitions."""
         exchange = None
         if fields.acks != 0:
             exchange = PassedProduce(client, request, self, fields, leader)
@@ -317,7 +320,7 @@ class OrdinaryProduce:
 
 
 def behind_lost(client: Client, frame: Frame, fields: ProduceRequest) -> set[tuple[bytes, int]]:
-    """The partitions whose batch comes after a lost one."""
+    """The partitions whose batch follows a lost one."""
     if fields.ids is not None:
         for part in fields.parts:
             client.ordinary.named(part.topic, part.partition, fields.ids[part.topic])

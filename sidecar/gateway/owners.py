@@ -1,11 +1,11 @@
-"""The owners of topics and partitions and their queues, as this node knows them: for DescribeOwners and for HTTP.
+"""The owners and queues of topics and partitions, as this node knows them: for DescribeOwners and for HTTP.
 
-Of a topic that another node serves it knows only the owner, from the changelog, and not the queue. Changes nothing.
+For a topic that another node serves, only the owner is known, from the changelog, and not the queue. Changes nothing.
 
 Before a node answers, it reads everything that any node acknowledged before the request (`CatchingUp`). A node learns
-of the others from the ownership topic and from its heartbeats, and both come a moment late. An application that one
-node has just answered may ask another node. That node first reads the ownership topic to the leader's present end, and
-waits until Redis answers a heartbeat.
+of others from the ownership topic and from heartbeats, both with a delay. An application that one node has just
+answered may ask another node. That node first reads the ownership topic up to its present end at the leader, and waits
+until Redis answers a heartbeat.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ from sidecar.exclusive.topic import GovernedTopic
 from sidecar.network.tasks import Tasks
 
 READ_S: Final = 5.0
-"""How long the leader of the ownership topic may take to answer, and this node to read up to there."""
+"""The timeout, in seconds, for the leader to answer where the ownership topic ends, and to read up to there."""
 
 
 class OwnerAnswer(NamedTuple):
@@ -41,7 +41,7 @@ class OwnerAnswer(NamedTuple):
 
 
 class Waiter(NamedTuple):
-    """A session that waits; `partition` None: for the topic. `since_ms`: Unix time."""
+    """A waiting session; `partition` None: it waits for the topic. `since_ms`: Unix time."""
 
     partition: int | None
     name: str
@@ -50,8 +50,8 @@ class Waiter(NamedTuple):
 
 
 class Standing(NamedTuple):
-    """A topic. `owners` are those of partitions, where each has its own (`by_partition`), else the topic's under None;
-    `generation` is the highest of all, 0: never owned; `serving_node` None: nobody serves it.
+    """The state of a topic. `owners`: by partition if each has its own owner (`by_partition`), else the topic's owner
+    under None. `generation`: the highest of all; 0: never owned. `serving_node` None: no node serves it.
     """
 
     is_governed: bool
@@ -64,7 +64,7 @@ class Standing(NamedTuple):
 
 
 def standing(governed: GovernedTopics, nodes: NodeDirectory, name: str, *, queue: bool = True) -> Standing:
-    """How a topic stands that exists; without `queue` its queue is left out, which may hold thousands."""
+    """The state of an existing topic; without `queue` the waiting sessions are left out, which may be thousands."""
     policy = governed.policy_of(name)
     if policy is None:
         generation = generation_of(governed.changelog.view, SlotScope(name))
@@ -103,14 +103,14 @@ def _owner(part: GovernedTopic, *, elsewhere: bool) -> OwnerAnswer | None:
 
 
 class BehindError(Exception):
-    """What other nodes acknowledged is not known here now. The message names no broker."""
+    """What other nodes have acknowledged cannot be read now. The message names no broker."""
 
 
 class CatchingUp:
-    """Shared by all callers: one that comes while a round is under way waits for the next one, which begins after it.
+    """Catches up for all callers: a call during a round waits for the next round, which starts after the call.
 
-    `tailer` reads the ownership topic. `beat` sends a heartbeat and waits for its answer; it also returns where Redis
-    does not answer, as the ownership topic then says which node serves a topic.
+    `tailer` reads the ownership topic. `beat` sends a heartbeat and waits for its answer; it also returns if Redis
+    does not answer, because then the ownership topic shows which node serves a topic.
     """
 
     def __init__(self, tailer: Tailer, beat: Callable[[], Awaitable[None]], tasks: Tasks) -> None:
@@ -121,7 +121,7 @@ class CatchingUp:
         self._next: asyncio.Task[bool] | None = None
 
     async def now(self) -> None:
-        """Returns once everything is known that any node acknowledged before this was called. Raises `BehindError`."""
+        """Returns once this node knows everything that any node acknowledged before the call. Raises `BehindError`."""
         if self._next is None:
             self._next = self._tasks.start(self._round(self._running))
         if not await asyncio.shield(self._next):

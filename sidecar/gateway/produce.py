@@ -1,23 +1,25 @@
 """Produce, versions 3 to 13. Routed to the partitions' leaders; governed partitions go to the room `exclusive`.
 
-- All partitions ordinary and with one leader: frame and answer pass unchanged.
-- Otherwise the request is split by leader, records uncopied, and the answers are merged in the order of the request.
-- acks=0 has no answer; a refusal closes the connection, as a broker does, also where a broker refuses by closing.
-- A client that asks for a mode or a generation makes an ordinary topic governed before its batch is forwarded.
-- What Kafka's ACLs do not allow to WRITE is refused (29 TOPIC_AUTHORIZATION_FAILED, 53
-  TRANSACTIONAL_ID_AUTHORIZATION_FAILED), the rest goes on (`write_rights.py`).
-- Topics by id (version 13) are what the same topics are by name; an id that no topic has is refused with 100
-  UNKNOWN_TOPIC_ID.
-- Under a transactional id of the sidecar's own nothing is written: 53 TRANSACTIONAL_ID_AUTHORIZATION_FAILED. From
-  version 12 on a batch adds its partition to the transaction by itself (KIP-890).
-- An answer with an error is written anew from version 10 on, as a broker's would name brokers (`leader_hints`).
-- Topics of the sidecar's own are refused with 29 TOPIC_AUTHORIZATION_FAILED. `exclusive` refuses a transactional batch
-  for a governed topic with 48 INVALID_TXN_STATE.
+- All partitions are ordinary and have one leader: request and answer are forwarded unchanged.
+- Otherwise the request is split by leader without copying records, and the answers are merged in the request's order.
+- acks=0 has no answer: a refusal closes the client's connection, as on a broker. So does a broker that refuses by
+  closing its connection.
+- A client that requests a mode or a generation makes an ordinary topic governed before its batch is forwarded.
+- Partitions that Kafka's ACLs do not allow the client to WRITE are refused (29 TOPIC_AUTHORIZATION_FAILED, 53
+  TRANSACTIONAL_ID_AUTHORIZATION_FAILED); the others are forwarded (`write_rights.py`).
+- Topics by id (version 13) are treated as topics by name; an unknown id is refused with 100 UNKNOWN_TOPIC_ID.
+- The sidecar's own transactional ids are refused with 53 TRANSACTIONAL_ID_AUTHORIZATION_FAILED. From version 12 on a
+  batch adds its partition to the transaction implicitly (KIP-890).
+- From version 10 on an answer with an error is encoded anew, because a broker's answer may name brokers
+  (`leader_hints`).
+- The sidecar's own topics are refused with 29 TOPIC_AUTHORIZATION_FAILED. `exclusive` refuses a transactional batch for
+  a governed topic with 48 INVALID_TXN_STATE.
 - A request that names a partition twice is rejected: Kafka would append one of the two and not answer for the other.
-- A partition without a batch is refused with 87 INVALID_RECORD: Kafka never answers a null one.
+- A partition without a batch is refused with 87 INVALID_RECORD: Kafka never answers a null batch.
 
-If a broker is lost before the request was sent, the answer is 6 NOT_LEADER_OR_FOLLOWER; after that 7 REQUEST_TIMED_OUT:
-the outcome is unknown, and the client retries. Later batches that overtook a lost one are answered 6 too (`gaps`).
+If the broker connection is lost before the request was sent, the answer is 6 NOT_LEADER_OR_FOLLOWER. If it is lost
+afterwards, the outcome is unknown, the answer is 7 REQUEST_TIMED_OUT, and the client retries. Later batches that would
+overtake a lost batch are answered with NOT_LEADER_OR_FOLLOWER too (`gaps`).
 """
 
 from collections.abc import Generator, Mapping
@@ -58,19 +60,21 @@ _BAD_INPUT: Final[dict[int, str]] = {
     ErrorCode.INVALID_TXN_STATE: "transactional_batch",
     ErrorCode.INVALID_RECORD: "invalid_record",
 }
-"""What is refused because of the batch itself, and what the log calls it."""
+"""The errors of invalid batches, and the log's word for each."""
 _NO_BATCH: Final = "a partition without a record batch"
 
 
 class MergedProduce(SplitProduce):
-    """A request whose partitions are answered one by one; it is answered when all are. With acks=0 a refusal closes."""
+    """A request that is answered once all its partitions have an outcome. With acks=0 a refusal closes the client's
+    connection.
+    """
 
     __slots__ = ("_hints", "_places", "_results", "is_governed")
 
     def __init__(
         self, client: Client, request: Request, hints: LeaderHints, fields: ProduceRequest, *, is_governed: bool = False
     ) -> None:
-        """`is_governed`: some of it is for topics under a policy."""
+        """`is_governed`: at least one partition belongs to a governed topic."""
         Exchange.__init__(self, client.connection, request)  # `super` costs more
         self.client = client
         self._hints = hints
@@ -79,11 +83,11 @@ class MergedProduce(SplitProduce):
         self.is_governed = is_governed
         self._results: dict[tuple[bytes, int], ProduceResult] = {}
         self._places: set[tuple[bytes, int]] | None = None
-        """The partitions, once somebody asked for one."""
+        """The partitions of the request; filled by the first call of `awaits`."""
         self.throttle_ms = 0
 
     def settle(self, result: ProduceResult) -> None:
-        """The outcome for one partition."""
+        """Record the outcome of one partition; answer the request if it was the last one."""
         self._results[result.topic, result.partition] = result
         if result.error:
             self.note_error(result.error)
@@ -106,19 +110,19 @@ class MergedProduce(SplitProduce):
         return where not in self._results and where in self._places
 
     def settle_governed(self, part: ProducePart, kept: Buffer, result: ProduceResult) -> None:
-        """The outcome of a batch for a governed topic that was handed on by itself."""
+        """Record the outcome of a batch for a governed topic that was appended by `_append`."""
         if result.error in AGAIN:
             self.client.ordinary.lost(part.topic, part.partition, kept)
         self.settle_checked(result)
 
     def settle_outcome(self, part: ProducePart, numbers: Numbers, outcome: Outcome) -> None:
-        """What became of a batch for a governed topic in a request that went on whole."""
+        """Record the outcome of a batch for a governed topic in a request that was appended whole."""
         if outcome.error in AGAIN and numbers.producer_id >= 0:
             self.client.ordinary.expects(part.topic, part.partition, Place(*numbers[:3]))
         self.settle_checked(new_tuple(ProduceResult, (part.topic, part.partition, *outcome, ())))
 
     def settle_checked(self, result: ProduceResult) -> None:
-        """The outcome for a partition whose batch was looked at: an error where it is bad."""
+        """Record the outcome of a partition whose batch was checked, and report an invalid batch."""
         if result.error in _BAD_INPUT:
             _report(self, result)
         self.settle(result)
@@ -144,7 +148,7 @@ class ProduceApi:
         self._ordinary_parts = OrdinaryProduce(upstream, resolver.kinds, self._hints)
 
     def handle(self, client: Client, request: Request) -> None:
-        """One request; the frame may be borrowed."""
+        """Handle one request; the frame may be borrowed."""
         frame = request.frame
         fields = produce.walk(frame.buffer, request.body, frame.end, request.version, self._view.names)
         parts = fields.parts
@@ -198,8 +202,8 @@ class ProduceApi:
         self._tasks.start(self._handle_held(client, request, fields.moved(moved) if moved else fields))
 
     async def _handle_held(self, client: Client, request: Request, fields: ProduceRequest) -> None:
-        """As `handle`, where Kafka or the node's other rooms have to be asked first: in slices, and less what the
-        client may not write to, and topics that are not there.
+        """As `handle`, for a request that needs an answer of Kafka or of other rooms first. Works in slices, and
+        refuses topics that the client may not write to or that do not exist.
         """
         connection = client.connection
         asked = True
@@ -240,14 +244,14 @@ class ProduceApi:
             connection.release()
 
     def _merged(self, client: Client, request: Request, fields: ProduceRequest) -> MergedProduce:
-        """The request, in the place of its answer where it gets one."""
+        """The exchange that merges the request's outcomes; awaits its turn to answer unless acks=0."""
         merge = MergedProduce(client, request, self._hints, fields)
         if fields.acks != 0:
             client.connection.expect(merge)
         return merge
 
     def _is_plain(self, client: Client, request: Request, fields: ProduceRequest) -> bool:
-        """Whether a request of several partitions, or none, goes on: one without any is answered here."""
+        """Whether the request has partitions; one that has none is answered here. Rejects one that names one twice."""
         if not fields.parts:
             if fields.acks != 0:
                 merge = self._merged(client, request, fields)
@@ -259,17 +263,17 @@ class ProduceApi:
         return True
 
     def _all_governed(self, parts: list[ProducePart]) -> bool:
-        """Whether all of a request is for governed topics, as the first of it is."""
+        """Whether all partitions belong to governed topics, if the first does."""
         kinds = self._kinds
         return len(parts) == 1 or all(kinds[part.topic] is TopicKind.GOVERNED for part in parts)
 
     def _ordinary(self, fields: ProduceRequest) -> set[bytes]:
-        """The topics of a request that are not governed, but might be."""
+        """The topics of a request that are ordinary and could become governed."""
         topics = {part.topic for part in fields.parts}
         return {topic for topic in topics if self._kinds[topic] is TopicKind.ORDINARY and is_legal(topic)}
 
     def _follows_governed(self, client: Client, fields: ProduceRequest) -> bool:
-        """Whether the client still waits for what it sent to one of these ordinary partitions under a policy."""
+        """Whether a batch that the client sent to one of these partitions while it was governed is unanswered."""
         before = _governed_before(client) if client.governed.claimants else ()
         return bool(before) and any(each.awaits(part) for part in fields.parts for each in before)
 
@@ -283,11 +287,11 @@ class ProduceApi:
         asked: bool = True,
         refused: Mapping[bytes, KafkaError] = _NONE_REFUSED,
     ) -> Generator[None, None, None]:
-        """Each partition to its leader. `merge` has the place of the answer, if it was taken already. `asked` False:
-        Kafka could not be asked for those that are not known. `refused` are topics that nothing may be written to.
+        """Send each partition to its leader. `merge`: the exchange, if there is one already. `asked` False: Kafka could
+        not be asked for unknown leaders. `refused`: the topics to refuse, with the error of each.
 
-        Leaders are chosen when all else is done, and in the turn in which the batches leave: which of them would
-        overtake others is known for one state of the view alone.
+        Leaders are chosen last, in the turn in which the batches are sent: which batches would overtake others is known
+        only for one state of the view.
         """
         if merge is None:
             merge = self._merged(client, request, fields)
@@ -299,7 +303,7 @@ class ProduceApi:
             ordinary += [part for part in some if not self._settled(merge, frame, part, refused, before)]
             if len(fields.parts) > BOUNDS.turn:
                 yield
-        if len(fields.parts) > BOUNDS.turn:  # in the turns of others leaders may have moved, and batches been lost
+        if len(fields.parts) > BOUNDS.turn:  # between the slices leaders may move and batches be lost
             behind |= self._behind(client, request, fields._replace(parts=ordinary))
         by_leader: dict[int, list[ProducePart]] = {}
         for part in ordinary:
@@ -325,8 +329,8 @@ class ProduceApi:
         refused: Mapping[bytes, KafkaError],
         before: list[MergedProduce],
     ) -> bool:
-        """Hand on or answer a batch that goes to no broker as it is; False for one that does. `before`: see
-        `_governed_before`.
+        """Append a governed batch, or refuse a batch. Returns False for one that is to be forwarded to a broker.
+        `before`: see `_governed_before`.
         """
         kind = self._kinds[part.topic]
         if (error := refused.get(part.topic)) is not None:
@@ -342,11 +346,11 @@ class ProduceApi:
         return True
 
     def _behind(self, client: Client, request: Request, fields: ProduceRequest) -> set[tuple[bytes, int]]:
-        """See `OrdinaryProduce.not_now`; nothing where the client has sent nothing that could be in front."""
+        """See `OrdinaryProduce.not_now`; empty if the client has no earlier batches that matter."""
         return self._ordinary_parts.not_now(client, request.frame, fields) if client.ordinary.matters() else set()
 
     def _append(self, merge: MergedProduce, frame: Frame, part: ProducePart) -> None:
-        """Hand a governed partition's batch on."""
+        """Give the batch of a governed partition to the room `exclusive`."""
         if part.start == part.end:
             merge.settle_checked(refusal(part, ErrorCode.INVALID_RECORD, _NO_BATCH))
             return
@@ -366,7 +370,7 @@ class ProduceApi:
 
 
 def _governed_before(client: Client, merge: MergedProduce | None = None) -> list[MergedProduce]:
-    """The requests without an answer, but for `merge`, that have batches for topics under a policy."""
+    """The unanswered requests, except `merge`, that have batches for governed topics."""
     pending = (each for each in client.connection.pending if isinstance(each, MergedProduce))
     return [each for each in pending if each.is_governed and each is not merge]
 

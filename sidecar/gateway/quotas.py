@@ -1,19 +1,20 @@
 """Quotas of clients by principal, per node as Kafka's are per broker: bytes of Produce, bytes of answers to Fetch,
 requests, each per second. Off unless set: then connections are ordinary `ClientConnection`s.
 
-As brokers do since KIP-219: the answer leaves at once, says in `throttle_time_ms` how long its client is over, and the
-connection is not read for so long. Nobody gets an error. `Rate` and `Quotas` decide; `MeteredConnection` acts.
+As on brokers since KIP-219: the answer is sent at once, its `throttle_time_ms` is the time by which the client is over
+its quota, and the node does not read the connection for that time. There are no errors. `Rate` and `Quotas` decide;
+`MeteredConnection` acts.
 
-Audiences: what the readers of one shadow may take of a node, so that no audience starves another one (PIP-180): places
-for connections, and bytes of records per second of all of them together. Both off unless set.
+Audiences limit the readers of one shadow at a node, so that no audience starves another one (PIP-180): the number of
+connections (places), and the bytes of records per second of all together. Both are off unless set.
 
-- Beyond the bytes a reader gets what it asked for, and its next request is not read until its audience has paid back,
-  as with Kafka's quotas (KIP-219).
-- A connection without a place gets 6 NOT_LEADER_OR_FOLLOWER for the shadow: clients look for the leader and ask again,
-  and the first one gets the place that is free by then. A place is given back at the end of the connection, or after
-  a minute in which it did not read the shadow.
+- Above the byte limit a reader gets its records, but its next request is not read until the rate of its audience is
+  within the limit again, as with Kafka's quotas (KIP-219).
+- A connection without a place gets 6 NOT_LEADER_OR_FOLLOWER for the shadow. Clients then look the leader up and retry,
+  and the first one gets a place that is free by then. A place is freed when its connection ends, or after a minute
+  without a read of the shadow.
 
-Readers of the source by its own name are no audience: nothing here concerns them.
+Readers that use the source's name are no audience and have no such limits.
 """
 
 import asyncio
@@ -34,7 +35,7 @@ from sidecar.protocol.primitives import MalformedFrameError, Octets, Reader
 from sidecar.protocol.produce_upstream import throttle_at
 
 WINDOW_S: Final = 1.0
-"""What was not used of so many seconds may be used at once (Kafka's `quota.window.size.seconds`)."""
+"""The unused quota of this many seconds may be used at once (Kafka's `quota.window.size.seconds`)."""
 MOST_S: Final = 11.0
 """The longest time that a client has to wait: Kafka's window times its `quota.window.num`."""
 _PRINCIPALS: Final = 10_000
@@ -42,12 +43,12 @@ _I32: Final = Struct(">i")
 _HEAD_BYTES: Final = 8
 """Length prefix and correlation id."""
 _SAYING: Final = frozenset({PRODUCE, FETCH})
-"""Whose answers have a `throttle_time_ms`, from version 1 on."""
+"""APIs whose answers have a `throttle_time_ms` from version 1 on."""
 _FETCH_FLEXIBLE: Final = 12
 
 
 class Rate:
-    """So much per second; `left` falls below zero where more was used."""
+    """A rate limit of `per_second`; `left` is negative if more was used."""
 
     __slots__ = ("_at", "left", "per_second")
 
@@ -57,7 +58,7 @@ class Rate:
         self._at = now
 
     def use(self, amount: float, now: float) -> float:
-        """For how many seconds its user is over the quota, with what it uses now."""
+        """Use an amount; returns by how many seconds the user is over the quota then."""
         self.left = min(self.per_second * WINDOW_S, self.left + (now - self._at) * self.per_second) - amount
         self._at = now
         return min(MOST_S, max(0.0, -self.left / self.per_second))
@@ -65,7 +66,7 @@ class Rate:
 
 @dataclass(frozen=True, slots=True)
 class QuotaLimits:
-    """Per second and principal, 0 for none: `producer` and `consumer` in bytes, `requests`."""
+    """Limits per second and principal, 0: none. `producer` and `consumer` in bytes, `requests` a number."""
 
     producer: int = 0
     consumer: int = 0
@@ -73,12 +74,12 @@ class QuotaLimits:
 
     @property
     def any(self) -> bool:
-        """Whether there are quotas at all."""
+        """Whether any quota is set."""
         return bool(self.producer or self.consumer or self.requests)
 
 
 class Mute:
-    """For how long a connection is not read: the longest of the times that it was told."""
+    """Pauses reading of a connection for the longest of the requested times."""
 
     __slots__ = ("_timer", "_until")
 
@@ -87,7 +88,7 @@ class Mute:
         self._until = 0.0
 
     def extend(self, connection: ClientConnection, pause: Pause, seconds: float) -> None:
-        """From now on for so long at least."""
+        """Pause for at least `seconds` from now on."""
         loop = asyncio.get_running_loop()
         until = loop.time() + seconds
         if until > self._until:
@@ -96,13 +97,13 @@ class Mute:
             connection.pause(pause)
 
     def end(self) -> None:
-        """The connection is gone."""
+        """Cancel the timer that ends the pause."""
         if self._timer is not None:
             self._timer.cancel()
 
 
 class _Used:
-    """What one principal uses."""
+    """The rates of one principal."""
 
     __slots__ = ("consumer", "producer", "requests")
 
@@ -113,7 +114,7 @@ class _Used:
 
 
 class Quotas:
-    """What all principals use. `throttled` is called with each time in seconds that a client has to wait."""
+    """The rates of all principals. `throttled` is called with each throttle time in seconds."""
 
     def __init__(
         self,
@@ -127,7 +128,7 @@ class Quotas:
         self._used: dict[str, _Used] = {}
 
     def charge(self, principal: str, key: int, request_bytes: int, answer_bytes: int) -> float:
-        """For how many seconds the principal is over its quotas, with a request that was answered."""
+        """Count an answered request; returns by how many seconds the principal is over its quotas."""
         now = self._clock()
         used = self._used.get(principal)
         if used is None:
@@ -145,8 +146,9 @@ class Quotas:
 
 
 class MeteredConnection(ClientConnection):
-    """A client's connection whose traffic counts. `principal` returns whose it is now, None before its login: what it
-    sends until then counts for no principal, as on a broker: strangers could use up what all others need to log in.
+    """A client connection whose traffic counts against quotas. `principal` returns its current principal, None before
+    its login. Traffic before the login counts for no principal, as on a broker: else strangers could use up a quota
+    that all clients need to log in.
     """
 
     __slots__ = ("_muted", "_principal", "_quotas")
@@ -166,7 +168,7 @@ class MeteredConnection(ClientConnection):
         self._muted = Mute()
 
     def forward_now(self, exchange: Exchange, frame: Frame, head: Octets = b"") -> bool:
-        """See `ClientConnection`: an answer whose turn it is, charged here; others come by `answer_ready`."""
+        """See `ClientConnection`. Charges an answer that is next in turn; others are charged in `answer_ready`."""
         if next(self.pending, None) is exchange:
             wait_ms = self._charge(exchange, len(head) + frame.end - frame.start)
             if wait_ms and exchange.key in _SAYING:
@@ -201,12 +203,12 @@ class MeteredConnection(ClientConnection):
 
 
 def with_throttle(answer: bytes, key: int, version: int, wait_ms: int) -> bytes:
-    """An answer to Produce or Fetch with a `throttle_time_ms` of so much at least, where its version has one."""
+    """The answer to Produce or Fetch with a `throttle_time_ms` of at least `wait_ms`, if its version has the field."""
     if version < 1 or key not in _SAYING:
         return answer
     try:
         at = throttle_at(answer, version) if key == PRODUCE else _behind_head(answer, version)
-    except MalformedFrameError:  # the client is to see what the broker says
+    except MalformedFrameError:  # the client gets the broker's answer unchanged
         return answer
     if _I32.unpack_from(answer, at)[0] >= wait_ms:
         return answer
@@ -224,21 +226,22 @@ def _behind_head(answer: bytes, version: int) -> int:
 # Audiences ------------------------------------------------------------------------------------------------------------
 
 PLACE_S: Final = 60.0
-"""How long a connection that does not read the shadow any more keeps its place: longer than any wait of a Fetch by
-default."""
+"""How long a connection keeps its place after its last read of the shadow, in seconds: longer than a Fetch waits by
+default.
+"""
 _SHADOWS: Final = 10_000
 
 
 @dataclass(frozen=True, slots=True)
 class AudienceLimits:
-    """Of each shadow at one node, 0 for none: connections that read it, and bytes of records per second."""
+    """Limits of each shadow at one node, 0: none. Connections that read it, and bytes of records per second."""
 
     readers: int = 0
     byte_rate: int = 0
 
 
 class Places:
-    """Who reads a shadow. Pure; times are in seconds of any clock."""
+    """The connections that have a place to read a shadow. Pure; times are in seconds of any clock."""
 
     __slots__ = ("_last", "_most")
 
@@ -247,7 +250,7 @@ class Places:
         self._last: dict[bytes, dict[int, float]] = {}
 
     def takes(self, shadow: bytes, connection: int, now: float) -> bool:
-        """Whether a connection that asks for the shadow has a place, or gets one."""
+        """Whether a connection that reads the shadow has a place, or gets one."""
         places = self._last.get(shadow)
         if places is None:
             places = self._last[shadow] = {}
@@ -260,7 +263,7 @@ class Places:
         return True
 
     def leaves(self, connection: int) -> None:
-        """A connection has ended."""
+        """Free the places of a connection that has ended."""
         for shadow, places in list(self._last.items()):
             places.pop(connection, None)
             if not places:
@@ -268,7 +271,7 @@ class Places:
 
 
 class Audiences:
-    """Those of one node. `clients` are the connections that there are."""
+    """The audiences of one node. `clients`: the present connections."""
 
     def __init__(
         self,
@@ -288,7 +291,7 @@ class Audiences:
         return self._places is None or self._places.takes(shadow, connection, self._clock())
 
     def took(self, shadow: bytes, connection: int, record_bytes: int) -> None:
-        """A connection was given records of a shadow."""
+        """Count records of a shadow that a connection got."""
         if not self._byte_rate or not record_bytes:
             return
         now = self._clock()
@@ -303,7 +306,7 @@ class Audiences:
             self._muted.setdefault(connection, Mute()).extend(client.connection, Pause.AUDIENCE, wait)
 
     def client_closed(self, client: Client) -> None:
-        """A client has gone."""
+        """Free the places of a client that has disconnected."""
         muted = self._muted.pop(client.connection.id, None)
         if muted is not None:
             muted.end()

@@ -1,11 +1,11 @@
-"""What clients were refused lately, for people to see: some client libraries hide the message, or try again for ever.
+"""The recent refusals of a node, for display: some client libraries hide the message, or retry for ever.
 
-Kept by client.id, address, topic and code: one entry however often it happens. Clients decide how many there are, so
-the address that has most makes room, with the one of its that was seen longest ago.
+There is one entry per client.id, address, topic and code, with a count. Clients determine the number of entries, so
+when the table is full, the address with the most entries loses its oldest one.
 
-Each client.id, topic, code and reason is an event of its own, written once; `BURST` at a time, and one in `REST_S`
-seconds where they do not end, so that clients with ever new names do not fill the events topic. Addresses take turns:
-who makes up names keeps no event of another address from being written.
+An event is written once for each client.id, topic, code and reason: at most `BURST` at a time, then one per `REST_S`
+seconds, so that clients with ever new names do not fill the events topic. Addresses take turns, so that a client
+that invents names does not prevent the events of other addresses.
 """
 
 import asyncio
@@ -21,26 +21,26 @@ from sidecar.exclusive.identity import shown_name
 from sidecar.protocol.errors import APPEND_IN_DOUBT, NOT_APPENDED, STALE_ROUTE, ErrorCode, error_name
 
 Write = Callable[[str, str, str, str, int], Awaitable[None]]
-"""Topic, client.id, address, what was refused, Unix ms: `OwnershipEvents.client_refused`."""
+"""Takes topic, client.id, address, error and reason, Unix ms: `OwnershipEvents.client_refused`."""
 
 MOST: Final = 1_000
-"""Entries that are kept."""
+"""The limit of entries."""
 BURST: Final = 20
 REST_S: Final = 10.0
 """Seconds after which one more event may be written."""
 _EVERY_S: Final = 5.0
 _NEW: Final = 100
-"""Refusals whose event is to be written; the others are new again when they happen again."""
+"""The limit of refusals whose event waits to be written; others are considered again when they recur."""
 _LONGEST: Final = 500
-"""Characters of a reason."""
+"""The limit of characters in a reason."""
 _AGAIN: Final = STALE_ROUTE | NOT_APPENDED | APPEND_IN_DOUBT
-"""No refusals: the client is to try again, and is expected to get through."""
+"""Errors that do not count as refusals: the client retries, and is expected to succeed."""
 
 
 _SAID: Final[dict[int, str]] = {
     ErrorCode.TOPIC_AUTHORIZATION_FAILED: "Kafka's ACLs, the shadow's allow list or another reader's claim forbid it",
 }
-"""For answers that have no field for a reason, as those to Fetch."""
+"""Reasons for answers that have no field for one, such as those to Fetch."""
 
 _Kind = tuple[bytes, bytes, int, str]
 """Client.id, topic, code, reason."""
@@ -48,8 +48,8 @@ _Kind = tuple[bytes, bytes, int, str]
 
 @dataclass(slots=True)
 class Refusal:
-    """What a node refused a client, as often as it did: its client.id and address, the topic ("" where it is of none),
-    Kafka's error code, the newest reason. `first_ms`, `last_ms`: Unix milliseconds.
+    """A refusal with its count: the client's client.id and address, the topic ("" if none), Kafka's error code, the
+    newest reason. `first_ms`, `last_ms`: Unix milliseconds.
     """
 
     client_id: str
@@ -63,7 +63,7 @@ class Refusal:
 
 
 class Refusals:
-    """Those of one node. Costs nothing while nobody is refused."""
+    """The refusals of one node. Costs nothing while there are none."""
 
     def __init__(self) -> None:
         self.write: Write | None = None
@@ -74,7 +74,7 @@ class Refusals:
         self._credit = float(BURST)
 
     def note(self, client_id: bytes, host: str, topic: bytes, code: int, reason: str | None) -> None:
-        """A client was refused something of a topic; `reason` None: what its code says."""
+        """Store a refusal. `reason` None: the default reason of its code, if it has one."""
         if code in _AGAIN:
             return
         now, raw = int(time.time() * 1000), client_id[:_LONGEST]
@@ -93,11 +93,11 @@ class Refusals:
             self._new[kind] = replace(found)
 
     def newest(self) -> Iterator[Refusal]:
-        """All that are kept, the one that happened last first."""
+        """All stored refusals, the latest first."""
         return reversed(self._kept.values())
 
     def take_new(self, passed_s: float) -> list[Refusal]:
-        """Those whose event may be written now, `passed_s` seconds after the last call."""
+        """Removes and returns the refusals whose event may be written now, `passed_s` seconds after the last call."""
         self._credit = min(BURST, self._credit + passed_s / REST_S)
         kinds = [kind for _, kind in islice(self._in_turn(), int(self._credit))]
         self._credit -= len(kinds)
@@ -108,7 +108,7 @@ class Refusals:
         return [self._new.pop(kind) for kind in kinds]
 
     def _drop_one(self) -> None:
-        """The oldest of the address that has most: who makes up names keeps no other address's from being seen."""
+        """Drop the oldest entry of the address with most entries: invented names do not displace other addresses."""
         most, _ = self._hosts.most_common(1)[0]
         del self._kept[next(key for key in self._kept if key[1] == most)]
         self._hosts[most] -= 1
@@ -116,7 +116,7 @@ class Refusals:
             del self._hosts[most]
 
     def _in_turn(self) -> Iterator[tuple[int, _Kind]]:
-        """Whose event is to be written, each with how many of its address go first: addresses take turns."""
+        """The refusals whose event waits, addresses in turn; each with the number of earlier ones of its address."""
         counts: Counter[str] = Counter()
         turns: list[tuple[int, _Kind]] = []
         for kind, each in self._new.items():
@@ -125,7 +125,9 @@ class Refusals:
         return iter(sorted(turns, key=itemgetter(0)))
 
     def _has_room(self, host: str) -> bool:
-        """Whether an event of this address may wait too; the last in turn makes room where its address has more."""
+        """Whether one more event of this address may wait. In a full queue the last in turn is dropped for it, if its
+        address has more events waiting.
+        """
         if len(self._new) < _NEW:
             return True
         *_, (before, last) = self._in_turn()
@@ -135,7 +137,7 @@ class Refusals:
         return True
 
     async def run(self) -> None:
-        """Write the events, for ever."""
+        """Write the events; runs until cancelled."""
         while True:
             await asyncio.sleep(_EVERY_S)
             if self.write is None:

@@ -1,7 +1,7 @@
-"""Logins of clients that a broker checks: each on its own connection, whose messages pass as they are.
+"""Logins of clients that a broker checks: each on its own broker connection, with unchanged messages.
 
-Nothing of them is kept but the name in the first one; the broker's yes makes it the client's. Of a delegation token
-(KIP-48) it makes the client the token's owner, whom the same broker names to the node.
+The node stores only the name in the first message; it becomes the client's principal if the broker accepts the login.
+With a delegation token (KIP-48) the client becomes the token's owner, whom the same broker names to the node.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ from sidecar.security.servers import Identity, refusal
 
 _TRIES: Final = 3
 _ASK_S: Final = 1.0
-"""Between two questions to a broker for the owners of all tokens."""
+"""Seconds between two requests to a broker for the owners of all tokens."""
 _AT_ONCE: Final = 64
-"""Logins under way: each is a connection to a broker. Others wait, within the time that a client has for its login."""
+"""The limit of concurrent logins, each with a broker connection. Others wait, within a client's time for its login."""
 _CLIENT_ID: Final = "sidecar"
 _USER: Final = "User:"
 
 
 class RelayedLogins:
     """An `Authenticator` that asks brokers. `allowed`: the mechanisms that clients may use; `claim` names a token's
-    principal. `at_once`: how many logins may be under way, of one address a quarter of them.
+    principal. `at_once`: the limit of concurrent logins; of one address, a quarter of it.
     """
 
     def __init__(self, upstream: KafkaUpstream, allowed: Collection[str], claim: str, at_once: int = _AT_ONCE) -> None:
@@ -88,12 +88,12 @@ class RelayedLogins:
             )
 
     async def close(self) -> None:
-        """See `Authenticator`: exchanges end with the connections of their clients."""
+        """See `Authenticator`. Exchanges end with their clients' connections."""
         self._token_owners.close()
 
 
 async def mechanisms_of(upstream: KafkaUpstream, broker: int, mechanism: str) -> OfferedMechanisms:
-    """What a broker says to a mechanism, on a connection without a login. Raises DisconnectedError, BadAnswerError."""
+    """A broker's answer to SaslHandshake, on a connection without a login. Raises DisconnectedError, BadAnswerError."""
     link = _Link(upstream, broker, lambda: None)
     try:
         return await link.ask(SaslHandshake(mechanism))
@@ -102,8 +102,8 @@ async def mechanisms_of(upstream: KafkaUpstream, broker: int, mechanism: str) ->
 
 
 async def lacking(upstream: KafkaUpstream, mechanism: str) -> tuple[list[tuple[str, str]], int]:
-    """Of the brokers that do not offer a mechanism, for delegation tokens: each in words, and what to do. And how
-    many do. One that does not answer is neither.
+    """The brokers that do not offer a mechanism for delegation tokens, each as a text with a remedy, and the number of
+    brokers that do. A broker that does not answer counts as neither.
     """
     lacks: list[tuple[str, str]] = []
     remedy = (
@@ -129,11 +129,11 @@ async def lacking(upstream: KafkaUpstream, mechanism: str) -> tuple[list[tuple[s
 
 
 class _TokenOwners:
-    """Whose delegation tokens are. A token never changes its owner, so what is known of one stays right.
+    """The owners of delegation tokens. A token never changes its owner, so a known owner stays valid.
 
-    An answer has every token that the node may describe, and a client whose token is not among them could ask for it
-    with every login. So a broker is asked once in `_ASK_S` seconds at most, for all clients that came before. Tokens
-    that a broker refuses never get here.
+    An answer lists every token that the node may describe. A client with a missing token could cause a request by each
+    login, so a broker is asked at most once in `_ASK_S` seconds, for all clients that have come until then. Tokens that
+    a broker refuses are never looked up.
     """
 
     def __init__(self, upstream: KafkaUpstream) -> None:
@@ -141,11 +141,11 @@ class _TokenOwners:
         self._known: Mapping[str, str] = {}
         self._asked_at: dict[int, float] = {}
         self._next: dict[int, asyncio.Task[None]] = {}
-        """By broker, the question that has not been sent yet."""
+        """By broker, the request that has not been sent yet."""
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def of(self, broker: int, token_id: str) -> str | None:
-        """The name of the user that a token is of, None where the broker names none. Raises UpstreamError."""
+        """The name of a token's owner; None if the broker names none. Raises UpstreamError."""
         if token_id not in self._known:
             asking = self._next.get(broker)
             if asking is None:
@@ -161,7 +161,7 @@ class _TokenOwners:
         try:
             await asyncio.sleep(self._asked_at.get(broker, -_ASK_S) + _ASK_S - loop.time())
         finally:
-            del self._next[broker]  # a client that comes now needs a later answer
+            del self._next[broker]  # a client that comes from now on needs a later answer
         self._asked_at[broker] = loop.time()
         answer = await self._upstream.call(broker, DescribeTokenOwners())
         if not answer.error:
@@ -172,7 +172,7 @@ class _TokenOwners:
         take_failure(task, UpstreamError, KafkaError)
 
     def close(self) -> None:
-        """Nobody waits any more."""
+        """Stop, because no client waits any more."""
         for task in self._tasks:
             task.cancel()
 
@@ -181,7 +181,7 @@ class _Link:
     """A connection to a broker for one login. Implements `sidecar.network.upstream.Owner`."""
 
     def __init__(self, upstream: KafkaUpstream, broker: int, ended: Callable[[], None]) -> None:
-        """`ended` is called once, when the connection is gone."""
+        """`ended` is called once, when the connection has closed."""
         self._upstream = upstream
         self._ended = ended
         self._broker = broker
@@ -189,7 +189,7 @@ class _Link:
         self._connection = upstream.open_without_login(self, upstream.address(broker))
 
     async def ask(self, request: Request[AnswerT]) -> AnswerT:
-        """Raises DisconnectedError, BadAnswerError."""
+        """Returns the broker's answer. Raises DisconnectedError, BadAnswerError."""
         waiter = AnswerWaiter(next(self._ids))
         self._connection.send_parts([encode_frame(request, waiter.correlation_id, _CLIENT_ID)], waiter)
         try:
@@ -201,14 +201,14 @@ class _Link:
         return decode_frame(request, waiter.correlation_id, frame.buffer, frame.start + 4, frame.end)
 
     def close(self) -> None:
-        """The login is over."""
+        """Close the connection after the login."""
         self._connection.close("the login is over")
 
     def upstream_opened(self, connection: UpstreamConnection) -> None:
         self._upstream.connect_succeeded(self._broker)
 
     def upstream_full(self, connection: UpstreamConnection, full: bool) -> None:
-        """One message at a time fills no connection."""
+        """Ignored: one message at a time never fills a connection."""
 
     def upstream_closed(self, connection: UpstreamConnection) -> None:
         self._ended()
@@ -218,8 +218,8 @@ class _Link:
 
 @dataclass(slots=True, eq=False)
 class _Relayed:
-    """One exchange. Implements `sidecar.security.servers.ServerMechanism`. `_owner_of` a delegation token's id: the
-    name of its owner, None where it is not known.
+    """One exchange. Implements `sidecar.security.servers.ServerMechanism`. `_owner_of` returns
+    the owner's name for a delegation token's id, None if unknown.
     """
 
     _link: _Link
@@ -251,7 +251,7 @@ class _Relayed:
         return answer.data
 
     def _is_complete(self, data: bytes, *, first: bool) -> bool:
-        """Whether this answer without an error is the broker's yes."""
+        """Whether this answer without an error accepts the login."""
         if self._mechanism == PLAIN:
             return True
         if self._mechanism == OAUTHBEARER:

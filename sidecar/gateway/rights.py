@@ -1,7 +1,7 @@
-"""What one client may do, by Kafka's ACLs of now. Pure.
+"""The rights of one client by Kafka's current ACLs. Pure.
 
-The principal is read anew at each question, as a login may come after the connection; verdicts are remembered per
-resource until the ACLs change (`sidecar.security.acls.Verdicts`).
+The principal is read at each check, because a login may follow the connection. Verdicts are cached per resource until
+the ACLs change (`sidecar.security.acls.Verdicts`).
 """
 
 from __future__ import annotations
@@ -13,25 +13,26 @@ from sidecar.cluster.resolver import INTERNAL_PREFIX
 from sidecar.security.acls import CLUSTER_NAME, Acls, Operation, ResourceType, Subject, Verdicts
 
 KAFKAS_OWN: Final = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
-"""Topics that coordinators alone write to. A broker refuses most of it too, but not to a client that calls itself
-`__admin_client`."""
+"""Topics that only coordinators write to. A broker refuses most other writes too, but not those of a client with the
+client.id `__admin_client`.
+"""
 _SIDECARS_OWN: Final = INTERNAL_PREFIX.decode()
 _READING: Final = 1 << Operation.READ | 1 << Operation.DESCRIBE | 1 << Operation.DESCRIBE_CONFIGS
-"""What an ACL can grant on such a topic."""
+"""The operations that an ACL can grant on Kafka's or the sidecar's internal topics."""
 _NONE: Final[frozenset[bytes]] = frozenset()
 Denied: TypeAlias = tuple[int, int, str]
 """An action that was not allowed: operation, kind of the resource and its name."""
 
 
 class Whose(Protocol):
-    """The client that asks."""
+    """The client whose rights are checked."""
 
     @property
     def principal(self) -> str: ...
 
 
 class Limited(Protocol):
-    """A client with its rights; None where nothing is enforced."""
+    """A client with its rights; None if ACLs are not enforced."""
 
     @property
     def rights(self) -> Rights | None: ...
@@ -45,8 +46,8 @@ class Part(Protocol):
 
 
 class Current(Protocol):
-    """Where the ACLs of now are; None while nothing is enforced, as brokers have no authorizer. `take_over`: the
-    operation that deposing others takes.
+    """The current ACLs; None while brokers have no authorizer: nothing is enforced then. `take_over`: the operation
+    that a client needs to depose others.
     """
 
     acls: Acls | None
@@ -54,11 +55,11 @@ class Current(Protocol):
 
 
 _LEAVES_CLUSTER: Final = ~(1 << Operation.ALTER | 1 << Operation.ALTER_CONFIGS | 1 << Operation.DELETE)
-"""What is left of the cluster's operations without those that change it for all."""
+"""The operations on the cluster, without those that change it for all clients."""
 
 
 def may_see(client: Limited, topic: str) -> bool:
-    """Whether a client may know of a topic: what it may not DESCRIBE looks like what is not there."""
+    """Whether a client may know of a topic: one that it may not DESCRIBE looks as if it did not exist."""
     rights = client.rights
     return rights is None or rights.topic(Operation.DESCRIBE, topic)
 
@@ -77,13 +78,13 @@ class Rights:
         self._granted_by: Acls | None = None
         self._granted_to = ""
         self.denied: Denied | None = None
-        """The first action that was not allowed since somebody set this to None. One on the
-        cluster gives way to others: it is often asked for in place of one on a topic.
+        """The first denied action since this was set to None. An action on the cluster is replaced by a later one on
+        another resource, because it is often checked as an alternative to one on a topic.
         """
 
     @property
     def enforced(self) -> bool:
-        """False where everything is allowed, as brokers have no authorizer."""
+        """False if everything is allowed because brokers have no authorizer."""
         return self._current.acls is not None
 
     def _known(self, acls: Acls) -> Verdicts:
@@ -117,7 +118,7 @@ class Rights:
         return self.may(operation, ResourceType.TOPIC, name)
 
     def may_own(self, topic: str, *, deposes: bool) -> bool:
-        """Whether a client may own a governed topic, and take it from any owner at once, or name its generation."""
+        """Whether the client may own a governed topic. `deposes`: also depose its owner, or name its generation."""
         if not self.topic(Operation.WRITE, topic):
             return False
         return not deposes or self.topic(self._current.take_over, topic)
@@ -135,24 +136,24 @@ class Rights:
         return self.may(operation, ResourceType.CLUSTER, CLUSTER_NAME)
 
     def cluster_operations(self, supported: int) -> int:
-        """What DescribeCluster and Metadata say of the cluster: no operation to a client that may not describe it."""
+        """The cluster's operations for DescribeCluster and Metadata: none if the client may not DESCRIBE it."""
         bits = self.allowed(ResourceType.CLUSTER, CLUSTER_NAME)
         return bits & supported if bits >> Operation.DESCRIBE & 1 else 0
 
     def describes_every_topic(self) -> bool:
-        """Whether no topic has to be hidden from the client, now or later."""
+        """Whether the client may DESCRIBE every topic, including future ones."""
         acls = self._current.acls
         if acls is None:
             return True
         return acls.may_everywhere(self._known(acls).subject, Operation.DESCRIBE, ResourceType.TOPIC)
 
     def writes_idempotently(self) -> bool:
-        """What InitProducerId without a transactional id takes (KIP-679)."""
+        """Whether the client may send InitProducerId without a transactional id (KIP-679)."""
         acls = self._current.acls
         return acls is None or self._known(acls).may_write_idempotently(acls)
 
     def refuses(self, operation: int, topic: bytes) -> bool:
-        """Whether an operation on a topic is not allowed. For hot requests: what is allowed is found by its bytes."""
+        """Whether an operation on a topic is denied. For hot requests: caches allowed topics by their bytes."""
         acls = self._current.acls
         if acls is None:
             return False
@@ -172,14 +173,14 @@ class Rights:
         return False
 
     def refused(self, operation: int, parts: Iterable[Part]) -> frozenset[bytes]:
-        """The topics of some partitions that an operation is not allowed on."""
+        """The topics, among those of `parts`, on which an operation is not allowed."""
         refuses = self.refuses
         found = [part.topic for part in parts if refuses(operation, part.topic)]
         return frozenset(found) if found else _NONE
 
 
 class _Nobody:
-    """A principal that no rule names, where there are no rules."""
+    """An empty principal, without ACLs."""
 
     principal = ""
     acls: Acls | None = None
@@ -187,8 +188,8 @@ class _Nobody:
 
 
 class WithoutRules(Rights):
-    """The rights of every client where no ACLs are enforced, as far as `enforcement` asks: upstream all is done with
-    the node's own rights, and what changes the cluster for everybody takes an operator.
+    """The rights that `enforcement` checks for every client if no ACLs are enforced. Upstream everything is done with
+    the node's own rights, so changes of the cluster for all clients need a super user.
     """
 
     __slots__ = ()
@@ -197,7 +198,7 @@ class WithoutRules(Rights):
         super().__init__(_Nobody(), "", _Nobody())
 
     def allowed(self, kind: int, name: str) -> int:
-        """All operations but those that change the cluster, and Kafka's own topics."""
+        """All operations, except those that change the cluster or Kafka's own topics."""
         if kind == ResourceType.CLUSTER:
             return _LEAVES_CLUSTER
         return _READING if kind == ResourceType.TOPIC and name in KAFKAS_OWN else -1

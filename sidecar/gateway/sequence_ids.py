@@ -1,8 +1,8 @@
 """The sequence ids of a topic for LastSequence and HTTP: all of them once they are known, or the reason why this node
 cannot return them now.
 
-Finds the topic and waits for its ids; `dedup` knows what they mean. Its messages go to
-clients too: none names a broker.
+Finds the topic and waits for its ids; the room `dedup` computes them. Error messages are sent to clients too, so none
+names a broker.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from sidecar.protocol.errors import ErrorCode, KafkaError, no_topic
 NO_ID: Final = -1
 _PORTION: Final = 10_000
 _TAKEOVER_S: Final = 5.0
-"""What a takeover may take before its topic's ids are even being read."""
+"""The time, in seconds, for a takeover before the reading of ids begins."""
 _NO_TOPIC: Final = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.INVALID_TOPIC_EXCEPTION})
 _EXPLAINED: Final = frozenset(
     {ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.LEADER_NOT_AVAILABLE}
@@ -46,7 +46,7 @@ class Why(Enum):
 
 
 class IdsError(Exception):
-    """The message is meant for people. `node`: the one that serves the topic, where that is known."""
+    """The ids cannot be returned; the message is for display. `node`: the node that serves the topic, if known."""
 
     def __init__(self, why: Why, message: str, node: NodeAddress | None = None) -> None:
         super().__init__(message)
@@ -54,22 +54,22 @@ class IdsError(Exception):
         self.node = node
 
     def message_for(self, nodes: Mapping[int, NodeAddress]) -> str:
-        """The message for a client that sees these nodes: with the address that it has for the one to ask."""
+        """The message for a client that sees these nodes: with the client's address of the node to ask."""
         there = None if self.node is None else nodes.get(self.node.id)
         return str(self) if there is None else f"{self}, at {there.host}:{there.port}"
 
     @classmethod
     def no_topic(cls, name: str) -> IdsError:
-        """The topic is not there, or must look like one that is not."""
+        """The error for a topic that does not exist, or that the client may not see."""
         return cls(Why.NO_TOPIC, no_topic(name))
 
 
 class State(StrEnum):
-    """What a node knows of a topic's ids."""
+    """The state of a topic's ids at a node."""
 
     OFF = "off"
     IDLE = "idle"
-    """They are read when somebody writes or asks."""
+    """The ids are read at the next write or request."""
     READING = "reading"
     READY = "ready"
     LOST = "lost"
@@ -77,7 +77,7 @@ class State(StrEnum):
 
 
 def state_of(topic: Topic, *, elsewhere: bool) -> tuple[State, str | None]:
-    """The state, and what there is to say of it. `elsewhere`: another live node serves the topic."""
+    """The state, and a text about it. `elsewhere`: another live node serves the topic."""
     ids = topic.ids
     if ids is None:
         return State.OFF, None
@@ -91,22 +91,22 @@ def state_of(topic: Topic, *, elsewhere: bool) -> tuple[State, str | None]:
 
 
 def progress_text(progress: Progress) -> str:
-    """How far the reading of a log has come."""
+    """The progress of reading a log, as text."""
     return f"{progress.done:,} of {progress.total:,} offsets read, {progress.records:,} records in them"
 
 
 class KnownIds(NamedTuple):
-    """The ids of a topic, all of them known, and its partitions, some of which may be younger than that."""
+    """The ids of a topic, and its partitions, some of which may be newer than the ids."""
 
     ids: TopicIds
     partitions: frozenset[int]
 
     def last(self, name: bytes) -> dict[int, int]:
-        """The highest id in the log by partition, where there is one."""
+        """The highest id of a name in the log, by partition; only partitions that have one."""
         return {index: last for index, last in self.ids.last_ids(name).items() if index in self.partitions}
 
     def resume(self, last: Mapping[int, int]) -> int:
-        """The least of them, `NO_ID` where any partition has none: a client that sends again what follows loses
+        """The lowest of these ids, `NO_ID` if any partition has none: a client that resends everything after it loses
         nothing.
         """
         return min((last.get(index, NO_ID) for index in self.partitions), default=NO_ID)
@@ -115,8 +115,8 @@ class KnownIds(NamedTuple):
         self, most: int, behind: tuple[int, bytes] | None = None
     ) -> tuple[list[bytes], tuple[int, bytes] | None]:
         """The `most` names that wrote last, the newest first, of those after a place (Unix seconds, name); and the
-        place to go on after, None at the end. Other work of the node goes on between two partitions, and two portions
-        of 10,000 names.
+        place after which the next call continues, None at the end. Other work of the node runs between partitions and
+        between portions of 10,000 names.
         """
         seen: dict[bytes, int] = {}
         for index in sorted(self.partitions):
@@ -137,7 +137,7 @@ class KnownIds(NamedTuple):
 
 
 class SequenceIds:
-    """Finds the ids of topics that this node serves, or that nobody does yet."""
+    """Finds the ids of topics that this node serves, or that no node serves yet."""
 
     def __init__(
         self, upstream: KafkaUpstream, nodes: NodeDirectory, governed: GovernedTopics, catching_up: CatchingUp
@@ -148,7 +148,7 @@ class SequenceIds:
         self._catching_up = catching_up
 
     async def of(self, topic: str, timeout: float) -> KnownIds:
-        """The ids, once they are known; a topic that nobody serves is taken over for that. Raises `IdsError`."""
+        """Returns the ids once they are known; takes over a topic that no node serves. Raises `IdsError`."""
         partitions = await self._partitions(topic)
         try:
             await self._catching_up.now()
@@ -160,7 +160,7 @@ class SequenceIds:
             raise self._elsewhere(topic)
         found = self._governed.topic(topic)
         asked = self._governed.tasks.start(self._ask(found, timeout))
-        await asyncio.wait({asked}, timeout=timeout + _TAKEOVER_S)  # left to end by itself: a fence is no half thing
+        await asyncio.wait({asked}, timeout=timeout + _TAKEOVER_S)  # not cancelled: a takeover must not end half-way
         if not asked.done():
             raise IdsError(Why.NOT_NOW, f"{topic} is being taken over; try again")
         answer = asked.result()
@@ -169,7 +169,7 @@ class SequenceIds:
         return KnownIds(answer, partitions)
 
     async def _partitions(self, topic: str) -> frozenset[int]:
-        """Those that there are now: one that was added has no id yet."""
+        """The present partitions; one that was just added has no id yet."""
         missing = IdsError.no_topic(topic)
         if not is_legal(topic.encode()):
             raise missing

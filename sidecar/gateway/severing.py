@@ -1,12 +1,12 @@
-"""Closes the connections of readers that lost their claims, or that wait at a log which the name no longer stands for;
-a few hundred are checked per turn.
+"""Closes the connections of readers that lost their claims, or that wait for a log that their topic name no longer
+refers to. A few hundred connections are checked per turn.
 
-When a claim goes to another holder, the old one's connections are closed at once (Kafka wiki "Single Reader/Writer"). A
-pending long poll would still bring its client records that it may not read any more, so its connection is closed too;
-on its next connection the client learns which partitions are refused. The same holds for a shadow that was deleted,
-created with another source, or taken from a reader: a pending poll would bring records of the former log under its
-name. And for what Kafka's ACLs allowed a moment
-ago. Decides nothing: `sidecar.resources.readers`, the resolver and `rights.py` do.
+When a claim passes to another holder, the former holder's connections are closed at once (Kafka wiki "Single
+Reader/Writer"). A pending long poll would still return records that its client may no longer read, so its connection is
+closed too; on its next connection the client learns which partitions are refused. The same holds for a shadow that was
+deleted, created with another source, or hidden from a reader: a pending poll would return records of the former log
+under its name. It also holds when Kafka's ACLs change. This module only closes: `sidecar.resources.readers`, the
+resolver and `rights.py` decide.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Severing:
         self._is_under_way = False
 
     def follow(self) -> None:
-        """Hear of changes from now on."""
+        """Subscribe to changes."""
         self._claims.handed_over = self._hand_over
         self._claims.narrowed = self._narrow
         self._resolver.rerouted = self._reroute
@@ -57,11 +57,11 @@ class Severing:
 
     def _reroute(self, before: Mapping[bytes, Source | None]) -> None:
         if before:
-            self._rerouted = dict(before) | self._rerouted  # what is parked since the first change counts
+            self._rerouted = dict(before) | self._rerouted  # polls may wait since before the first change
             self._begin()
 
     def rights_changed(self) -> None:
-        """Kafka has other ACLs."""
+        """Check all connections, because Kafka's ACLs have changed."""
         self._are_rights_others = True
         self._begin()
 
@@ -89,7 +89,7 @@ class Severing:
     def _waits_in_vain(
         self, client: Client, narrowed: set[bytes], rerouted: Mapping[bytes, Source | None], *, rights: bool
     ) -> bool:
-        """Whether a client would be answered with records that it may not read any more under the name it gave."""
+        """Whether a client's pending request could return records that it may no longer read by the name it used."""
         if not (narrowed or rerouted or rights):
             return False
         pending = (each for each in client.connection.pending if isinstance(each, FetchExchange))

@@ -1,15 +1,14 @@
-"""ShareFetch (1-2), ShareAcknowledge (1-2): what share consumers read of the partitions that a node leads for them, and
-what they have done with it (KIP-932).
+"""ShareFetch (1-2), ShareAcknowledge (1-2): share consumers read and acknowledge records (KIP-932).
 
-The partitions belong to brokers upstream: a request is split by leader, each with a session of its own
-(`share_sessions`), and the answers become one. One leader is asked as the client asks. Several are asked without
-waiting, and again until one has records or the client's time is over: what one broker gave must not wait for another.
-Each gives its part of the records that the client wants, so the client gets no more than that.
+A request is split by leader, each broker has its own session (`share_sessions`), and the answers are merged. A single
+leader gets the client's own limits. Several leaders are asked in rounds: first without a wait, then with a short one
+(`_ROUND_S`), until one has records or the client's wait is over, because records must not wait for another broker. Each
+broker gets a part of the client's record limit, so that the client gets no more than its limit.
 
-Of a topic that the client may not read, of one whose claim another reader has, and of a shadow (its records are another
-topic's, which has states of its own) a partition has 29 TOPIC_AUTHORIZATION_FAILED. That is looked up again before
-records go to the client, as they may have been waited for. Where a broker does not lead a partition any more, the
-answer names the node that does (`gateway.leader_hints`), and never a broker.
+A partition is refused with 29 TOPIC_AUTHORIZATION_FAILED if the client may not read the topic, if another reader has
+claimed it, or if it is a shadow's (the records are its source's, which has its own states). That is checked again
+before records are sent to the client, because the request may have waited. If a broker no longer leads a partition, the
+answer names the node that does (`gateway.leader_hints`), never a broker.
 """
 
 import asyncio
@@ -34,9 +33,9 @@ from sidecar.resources.readers import ReaderClaims
 from sidecar.security.acls import Operation
 
 _ROUND_S: Final = 0.1
-"""How long each of several brokers is waited for at a time."""
+"""The wait of a round with several brokers, in seconds."""
 _LONGEST_S: Final = 5.0
-"""A client that waits longer asks again: it sees sooner what it may not read any more."""
+"""The longest wait, in seconds. A client that waits longer repeats its request, so that lost rights show sooner."""
 _RESTARTED: Final = frozenset({ErrorCode.SHARE_SESSION_NOT_FOUND, ErrorCode.INVALID_SHARE_SESSION_EPOCH})
 
 
@@ -46,12 +45,12 @@ _NOT_ACKNOWLEDGED: Final = (
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
 )
 _RESTARTS: Final = 3
-"""Within one request."""
+"""The limit of reopened sessions within one request."""
 
 
 @dataclass(slots=True, eq=False)
 class _Call:
-    """One request of a client; `session` is its own, once that is known."""
+    """One request of a client; `session`: the client's share session, once it is known."""
 
     client: Client
     request: Request
@@ -151,12 +150,12 @@ class ShareApi:
             if now >= deadline:
                 return
             if now - began < wait_s / 2 and call.restarts == restarts:
-                return  # brokers do not wait for records with such limits: they would be asked without a pause
+                return  # brokers do not wait for records with such limits: the rounds would have no pause
 
     async def _ask_all(
         self, call: _Call, by_broker: dict[int, list[Part]], acks: dict[int, Acks], wait_s: float
     ) -> None:
-        """One round: each broker is asked for its part of what the client wants, or told what it has acknowledged."""
+        """One round: request each broker's part of the records, or only send it its acknowledgements."""
         fields, session, count = call.fields, call.session, len(by_broker)
         limits = {"max_wait_ms": round(wait_s * 1000), "max_bytes": fields["max_bytes"] // max(1, count)}
         if count > 1:
@@ -219,21 +218,21 @@ class ShareApi:
         return call.gathered.acknowledged()
 
     async def _allowed(self, call: _Call, acks: Acks) -> Acks:
-        """What the client may acknowledge."""
+        """The acknowledgements that the client may send; others are refused."""
         _, refused = await self._places(call.client, acks)
         for code in _NOT_ACKNOWLEDGED:
             call.gathered.not_acknowledged(refused.get(code, ()), code)
         return {part: batches for part, batches in acks.items() if part not in call.gathered.acked}
 
     async def _close(self, call: _Call, acks: Acks) -> None:
-        """The client ends its session: so does the node, with every broker."""
+        """Close the client's session, and its sessions with all brokers."""
         theirs, nowhere = call.session.acks_by_broker(acks, self._leader)
         call.gathered.not_acknowledged(nowhere, ErrorCode.NOT_LEADER_OR_FOLLOWER)
         call.client.share_sessions.pop(share_sessions.key_of(call.fields), None)
         await self._end(call, call.session.brokers, theirs)
 
     async def _end(self, call: _Call, brokers: Iterable[int], acks: dict[int, Acks]) -> None:
-        """End the sessions with some brokers."""
+        """Close the sessions with some brokers."""
         some, session = [*brokers], call.session
         for broker in some:
             session.brokers[broker].epoch = FINAL
@@ -242,7 +241,7 @@ class ShareApi:
             session.brokers.pop(broker, None)
 
     async def _tell(self, call: _Call, broker: int, acks: Acks) -> None:
-        """ShareAcknowledge to one broker."""
+        """Send ShareAcknowledge to one broker."""
         with_broker = call.session.brokers[broker]
         epoch = with_broker.epoch
         topics, _ = with_broker.ask(with_broker.parts, acks)
@@ -270,7 +269,7 @@ class ShareApi:
         call.gathered.not_acknowledged(acks, ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
     def _failed(self, call: _Call, broker: int, acks: Acks, answer: Values) -> None:
-        """A broker refuses a request as a whole. A session that it has no more is opened anew with the next one."""
+        """A broker refused a request as a whole. If it no longer has the session, the next request opens a new one."""
         code: int = answer["error_code"]
         call.session.brokers.pop(broker, None)
         call.gathered.not_acknowledged(acks, code)
@@ -283,9 +282,7 @@ class ShareApi:
     async def _places(
         self, client: Client, parts: Iterable[Part], *, look: bool = True
     ) -> tuple[dict[int, list[Part]], dict[int, list[Part]]]:
-        """Partitions by their leaders, and those that none is asked for, by error code. `look`: brokers are asked for
-        what is not known.
-        """
+        """The partitions by leader, and refused ones by error code. `look`: look up unknown names and leaders."""
         parts = [*parts]
         names = self._view.names
         if look:
@@ -309,13 +306,13 @@ class ShareApi:
         return self._view.leader(self._view.names.get(part[0], b""), part[1])
 
     def _has_moved(self, session: ShareSession, broker: int) -> bool:
-        """Whether a broker does not lead any more what it was asked for. Where the client merely forgot all of it, the
-        records that it has of it stay its own, and may be acknowledged.
+        """Whether a broker no longer leads the partitions of its session. If the client only forgot them all, it keeps
+        their acquired records, and may acknowledge them.
         """
         return any(self._leader(part) != broker for part in session.brokers[broker].parts)
 
     def _refusal(self, client: Client, part: Part) -> int:
-        """Why a client may not read a partition; 0 where it may."""
+        """The error code if a client may not read a partition; 0 if it may."""
         name = self._view.names.get(part[0])
         if name is None:
             return ErrorCode.UNKNOWN_TOPIC_ID
@@ -327,7 +324,7 @@ class ShareApi:
         return ErrorCode.TOPIC_AUTHORIZATION_FAILED if is_refused else ErrorCode.NONE
 
     def _withhold(self, call: _Call) -> None:
-        """Records that were waited for, of what the client may not read any more."""
+        """Remove records that the client may no longer read."""
         found = call.gathered.parts
         refused = [part for part, each in found.items() if each.get("records") and self._refusal(call.client, part)]
         call.gathered.refuse(refused, ErrorCode.TOPIC_AUTHORIZATION_FAILED)

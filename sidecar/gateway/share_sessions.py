@@ -1,12 +1,13 @@
-"""Share sessions (KIP-932): what one client reads through a node, and how that is spread over brokers. Pure.
+"""Share sessions (KIP-932): the partitions that one client reads through a node, and their distribution over brokers.
+Pure.
 
-A client has a session with each node that it takes for a leader, a broker one session for each group and member. So a
-node keeps a session of its own with every broker that leads some of the client's partitions, and two nodes must not
-share one: each asks under a member id of its own, made of the member's and the node's. Coordinators never see it:
-brokers compare it with nothing but the sessions and the acquired records that they have under it.
+A client has a session with each node that leads partitions for it; a broker has one session per group and member. So a
+node has its own session with every broker that leads some of the client's partitions. Two nodes must not share one, so
+each node uses its own member id, derived from the member's and the node's. Coordinators never see it: brokers compare
+it only with the sessions and the acquired records that they have for it.
 
-An epoch counts the requests of a session: 0 opens it, -1 closes it. Records that a member has acquired under a session
-are released by the broker when that ends, and with the connection: as they would be if the leader had moved.
+An epoch counts the requests of a session: 0 opens it, -1 closes it. A broker releases the records that a member has
+acquired when the session or its connection ends, as if the leader had moved.
 """
 
 import base64
@@ -28,34 +29,34 @@ FINAL: Final = -1
 _LAST: Final = 2**31 - 1
 _MOST_PARTS: Final = 10_000
 _MOST_SESSIONS: Final = 100
-"""Of one connection. Clients have one."""
+"""The limit of sessions per connection; clients have one."""
 _MEMBER_LENGTH: Final = 36
 
 
 def next_epoch(epoch: int) -> int:
-    """The one of the request after (`ShareRequestMetadata.nextEpoch`)."""
+    """The epoch of the next request (`ShareRequestMetadata.nextEpoch`)."""
     return 1 if epoch == _LAST else epoch + 1
 
 
 def member_of(node_id: int, member_id: str) -> str:
-    """Under which member id this node asks brokers for a member: in the form of Kafka's UUIDs."""
+    """The member id that this node uses at brokers for a member: in the form of Kafka's UUIDs."""
     digest = hashlib.sha256(f"{node_id}/{member_id}".encode()).digest()[:16]
     return base64.urlsafe_b64encode(digest).decode().rstrip("=")
 
 
 @dataclass(slots=True)
 class BrokerSession:
-    """With one broker: the epoch of the next request, and the partitions that it knows of."""
+    """The session with one broker: the epoch of the next request, and the partitions that the broker knows."""
 
     epoch: int = INITIAL
     parts: set[Part] = field(default_factory=set[Part])
 
     def ask(self, wanted: Iterable[Part], acks: Acks) -> tuple[list[Values], list[Values]]:
-        """The next request: what it adds or acknowledges, and what it forgets. It counts as sent."""
+        """The topics of the next request, which counts as sent: added or acknowledged ones, and forgotten ones."""
         wanted = [*wanted]
         added = {part: acks.get(part, []) for part in wanted if part not in self.parts or part in acks}
         forgotten = self.parts.difference(wanted)
-        added |= acks  # also of what was forgotten, now or before: its records are the member's still
+        added |= acks  # also for forgotten partitions: the member still has their records
         self.parts = set(wanted)
         self.epoch = next_epoch(self.epoch)
         topics = _by_topic(
@@ -66,7 +67,7 @@ class BrokerSession:
 
 @dataclass(slots=True)
 class ShareSession:
-    """Of one member on one connection. `turns` lets brokers take turns where a client wants few records."""
+    """The session of one member on one connection. `turns` lets brokers take turns if a client wants few records."""
 
     epoch: int = 1
     parts: dict[Part, None] = field(default_factory=dict[Part, None])
@@ -74,7 +75,7 @@ class ShareSession:
     turns: int = 0
 
     def update(self, fields: Values) -> None:
-        """Add what a ShareFetch names, then take away what it forgets. Raises `KafkaError`."""
+        """Add the partitions that a ShareFetch names, then remove those that it forgets. Raises `KafkaError`."""
         for topic in fields["topics"]:
             topic_id: bytes = topic["topic_id"]
             self.parts.update(((topic_id, each["partition_index"]), None) for each in topic["partitions"])
@@ -85,8 +86,8 @@ class ShareSession:
             raise KafkaError(ErrorCode.SHARE_SESSION_LIMIT_REACHED)
 
     def acks_by_broker(self, acks: Acks, leader: Callable[[Part], int]) -> tuple[dict[int, Acks], list[Part]]:
-        """Which broker gave the records, and the partitions of which none did: their records are nobody's any more.
-        Of a partition that was forgotten it was its leader, if the session with that one goes on.
+        """The acknowledgements by the broker that gave the records, and the partitions for which there is none: their
+        records are released. For a forgotten partition it is the leader, if the session with that broker still exists.
         """
         found: dict[int, Acks] = {}
         nowhere: list[Part] = []
@@ -101,11 +102,11 @@ class ShareSession:
 
 
 Sessions: TypeAlias = dict[tuple[str, str], ShareSession]
-"""Of one connection, by group and member."""
+"""The sessions of one connection, by group and member."""
 
 
 def key_of(fields: Values) -> tuple[str, str]:
-    """Whose session a request is for. Raises `KafkaError` for no member id (`KafkaApis.isMemberIdValid`)."""
+    """The group and member of a request. Raises `KafkaError` for an invalid member id (`KafkaApis.isMemberIdValid`)."""
     group, member = fields["group_id"] or "", fields["member_id"] or ""
     if not 0 < len(member) <= _MEMBER_LENGTH:
         raise KafkaError(ErrorCode.INVALID_REQUEST)
@@ -113,7 +114,7 @@ def key_of(fields: Values) -> tuple[str, str]:
 
 
 def known(sessions: Sessions, fields: Values) -> ShareSession:
-    """The session of a request that opens none. Raises `KafkaError` where there is none, or at another epoch."""
+    """The session of a request that opens none. Raises `KafkaError` if there is none, or if its epoch differs."""
     session = sessions.get(key_of(fields))
     if session is None:
         raise KafkaError(ErrorCode.SHARE_SESSION_NOT_FOUND)
@@ -126,7 +127,7 @@ def known(sessions: Sessions, fields: Values) -> ShareSession:
 
 
 def opened(sessions: Sessions, fields: Values) -> tuple[ShareSession, ShareSession | None]:
-    """A new session, and the one that it takes the place of. Raises `KafkaError`."""
+    """A new session, and the one that it replaces. Raises `KafkaError`."""
     key = key_of(fields)
     if acks_in(fields):
         raise KafkaError(ErrorCode.INVALID_REQUEST)
@@ -140,7 +141,7 @@ def opened(sessions: Sessions, fields: Values) -> tuple[ShareSession, ShareSessi
 
 
 def acks_in(fields: Values) -> Acks:
-    """What a request acknowledges."""
+    """The acknowledgements in a request."""
     found: Acks = {}
     for topic in fields["topics"]:
         for each in topic["partitions"]:
@@ -150,7 +151,7 @@ def acks_in(fields: Values) -> Acks:
 
 
 def split(count: int, among: int, turn: int) -> list[int]:
-    """A number in as many parts; the parts that are larger by one, or not 0, move on by one with each turn."""
+    """Splits `count` into `among` parts. The parts that get one more than others move on by one with each turn."""
     each, rest = divmod(count, among)
     return [each + ((index - turn) % among < rest) for index in range(among)]
 
@@ -167,7 +168,7 @@ _NO_LEADER: Final = {"leader_id": -1, "leader_epoch": -1}
 
 @dataclass(slots=True, eq=False)
 class Gathered:
-    """What brokers answered, to become one answer. Leaders that they name are left out: `leader_hints` names nodes."""
+    """Merges brokers' answers into one. Leaders that they name are left out: `leader_hints` names nodes."""
 
     parts: dict[Part, Values] = field(default_factory=dict[Part, Values])
     acked: dict[Part, tuple[int, str | None]] = field(default_factory=dict[Part, tuple[int, str | None]])
@@ -178,7 +179,7 @@ class Gathered:
     has_records: bool = False
 
     def take(self, answer: Values) -> None:
-        """An answer to ShareFetch."""
+        """Add a broker's answer to ShareFetch."""
         self._front(answer)
         for topic in answer["responses"]:
             for found in topic["partitions"]:
@@ -190,7 +191,7 @@ class Gathered:
                 self.has_records = self.has_records or bool(found["records"]) or bool(found["error_code"])
 
     def take_acknowledged(self, answer: Values) -> None:
-        """An answer to ShareAcknowledge."""
+        """Add a broker's answer to ShareAcknowledge."""
         self._front(answer)
         for topic in answer["responses"]:
             for found in topic["partitions"]:
@@ -202,12 +203,12 @@ class Gathered:
         self.lock_ms = min(self.lock_ms, lock_ms) if self.lock_ms and lock_ms else self.lock_ms or lock_ms
 
     def refuse(self, parts: Iterable[Part], code: int) -> None:
-        """Nothing is read of these."""
+        """Refuse to read these partitions."""
         for part in parts:
             self.parts[part] = {"partition_index": part[1], "error_code": code}
 
     def not_acknowledged(self, parts: Iterable[Part], code: int) -> None:
-        """Nothing is acknowledged of these."""
+        """Report that acknowledgements for these partitions failed."""
         self.acked.update((part, (code, None)) for part in parts)
 
     def fetched(self) -> Values:

@@ -1,10 +1,10 @@
-"""A Fetch that waits at the ends of logs with those of others, and is answered by the node's polls (`sidecar.fanout`).
+"""A Fetch that waits at the ends of logs together with other clients', for polls of the node (`sidecar.fanout`).
 
-Thousands of these wait at a time: one object each, no task and no timer of its own. A reader that sends one request
-again and again, the offset apart (`sidecar.fanout.repeat`), has one object for all of them, `StandingFetch`. It is the
-place of all its answers, one after the other, and implements `sidecar.network.handling.Repeating`: the connection
-offers it each request before it reads it. So what thousands of readers ask and get each second neither is parsed anew
-nor makes objects that Python has to collect.
+Thousands of these wait at a time: each is one object without a task or timer. A reader that repeats one request with a
+new offset (`sidecar.fanout.repeat`) has one object for all repetitions, `StandingFetch`. It gives all their answers in
+turn, and implements `sidecar.network.handling.Repeating`: the connection offers it each request before parsing. So the
+requests that thousands of readers repeat each second are not parsed again, and create no objects for Python's garbage
+collector.
 """
 
 from __future__ import annotations
@@ -30,16 +30,18 @@ from sidecar.protocol.topic_ids import reference
 from sidecar.shadow.views import Read
 
 _PATIENT: Final = 11
-"""The first version of Fetch whose clients bear a longer wait: kafka-go, which asks with 10, ends its wait itself."""
+"""The first version of Fetch whose clients accept a longer wait. kafka-go, which uses version 10, has a timeout of its
+own.
+"""
 _UNKNOWN: Final = ErrorCode.NOT_LEADER_OR_FOLLOWER
-"""Of a partition of which nothing was heard, not even where it ends."""
+"""The error for a partition whose end is unknown."""
 REST_S: Final = 10.0
 """How long an idle broker connection stays open after the client's last Fetch through it, in seconds."""
 
 
 class SharedFetch(GatheredFetch):
-    """A request that waits at the ends of logs with those of others. Implements `sidecar.fanout.waiting.Reader`.
-    Elements are of v11 until they are given.
+    """A request that waits at the ends of logs with other clients'. Implements `sidecar.fanout.waiting.Reader`.
+    Elements have version 11 until the answer is encoded.
     """
 
     is_patient: ClassVar[bool] = True
@@ -65,13 +67,14 @@ class SharedFetch(GatheredFetch):
         self._bears_more = self.version >= _PATIENT and not reads_more
 
     def begin(self, seconds: float) -> None:
-        """Wait so long for a first byte, or longer where many do (`sidecar.fanout.waiting`).
+        """Wait `seconds` for a first byte, or longer if many clients wait (`sidecar.fanout.waiting`).
 
-        No longer for a part of what the connection reads: clients leave out partitions whose records are not consumed
-        yet (Java's `fetchablePartitions`), and ask for those by the next request alone.
+        A request for only some of the partitions that the connection reads does not wait longer: clients leave out
+        partitions whose records are not consumed yet (Java's `fetchablePartitions`), and can request them only by their
+        next request.
         """
         self._fetching.shared.add(self)
-        self.upstream = math.inf  # a poll that others began may bring it, or nothing does within its time
+        self.upstream = math.inf  # the answer may come from a poll that started earlier, or from none
         now = self._tails.now()
         if self._fetching.alone_at and now - self._fetching.alone_at > REST_S:
             self._rest()
@@ -81,7 +84,7 @@ class SharedFetch(GatheredFetch):
         self._tick = self._tails.park(self, self._asked, seconds)
 
     def _rest(self) -> None:
-        """Give up the connection that the client needed for reading alone, and has not for a while."""
+        """Close the connections that the client used for reading alone, if idle."""
         self._fetching.alone_at = 0.0
         for log, partition in {each.question.position.of for each in self._asked}:
             self._client.links.rest(self.node.upstream.view.leader(log, partition))
@@ -95,21 +98,21 @@ class SharedFetch(GatheredFetch):
                 self.expired(self._tick)
 
     def leave(self) -> None:
-        """Wait no more: the client is answered, or gone."""
+        """Stop waiting: the client gets its answer, or has disconnected."""
         self._fetching.shared.discard(self)
         if self._tick >= 0:
             self._tails.leave(self, self._asked, self._tick)
             self._tick = -1
 
     def arrived(self, found: Mapping[Question, Fetched]) -> None:
-        """Answer with what fits into the client's limits; ask alone where nothing does."""
+        """Answer with the records that fit into the client's limits; if none do, send a poll of its own."""
         if self._tick < 0 or self.connection.closed:
-            return  # two polls may bring something before a reader is woken for the first
+            return  # two polls may bring records before a reader is woken for the first
         self.leave()
         self.give(found)
 
     def give(self, found: Mapping[Question, Fetched]) -> None:
-        """The same for one that does not wait."""
+        """As `arrived`, for a request that does not wait."""
         taken, too_large = fitting(self._asked, found, self._max_bytes)
         if too_large is not None and not any(taken):
             self._ask_alone(too_large)
@@ -122,7 +125,7 @@ class SharedFetch(GatheredFetch):
         self._give(elements)
 
     def expired(self, tick: int) -> None:
-        """Its time has come: answer with nothing."""
+        """Answer without records: the wait limit is reached."""
         if self._tick != tick or self.connection.closed:
             return
         self.leave()
@@ -131,20 +134,20 @@ class SharedFetch(GatheredFetch):
 
     def _give(self, elements: list[tuple[bytes, Octets]]) -> None:
         if len(elements) > 1:
-            part, version = self._tails.bodies.part, self.version  # the same for all readers, too
+            part, version = self._tails.bodies.part, self.version  # shared by all readers, too
             super()._give([(topic, part(version, element)) for topic, element in elements])
-        elif not self.answered and not self.connection.closed:  # the same body for all readers of one partition
+        elif not self.answered and not self.connection.closed:  # all readers of one partition share the body
             self.node.readers.answered(self.connection.id, calls.VERSION, elements)
             topic, element = elements[0]
             called = reference(self.ids, topic)
             self.answer(self._tails.bodies.answer(self.correlation_id, self.version, called, element))
 
     def _empty(self, part: FetchPart, asked: Asked) -> Octets:
-        """A partition that brought nothing, as its log's end was last heard of."""
+        """The element of a partition without new records, with the last known end of its log."""
         return self._tails.ends.empty(asked.question) or calls.error_of(part.partition, _UNKNOWN).element
 
     def _ask_alone(self, asked: Asked) -> None:
-        """Let the broker cut what is too large, as it does for this client's limits."""
+        """Send a poll of its own, so that the broker cuts the records to this client's limits."""
         position = asked.question.position
         poll = self._own_poll([Read(self._parts[self._asked.index(asked)], position.log)])
         leader = self.node.upstream.view.leader(position.log, position.partition)
@@ -164,7 +167,7 @@ class SharedFetch(GatheredFetch):
 
 
 class StandingFetch(SharedFetch):
-    """The last request of a connection, and those that repeat it. About one partition."""
+    """The last request of a connection, and the requests that repeat it. It reads one partition."""
 
     __slots__ = ("_called", "_most_weight", "_repeat", "_stands", "_wait_s")
 
@@ -207,7 +210,7 @@ class StandingFetch(SharedFetch):
         return True
 
     def arrived(self, found: Mapping[Question, Fetched]) -> None:
-        """See `SharedFetch`; what was found for an earlier request is nothing to this one."""
+        """See `SharedFetch`. Ignores results that answer an earlier request."""
         (asked,) = self._asked
         fetched = found.get(asked.question)
         if fetched is not None and self._tick >= 0 and not self.connection.closed:

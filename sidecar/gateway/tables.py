@@ -1,9 +1,9 @@
 """ListOffsets (1-11), OffsetForLeaderEpoch (2-4), DeleteRecords (0-2): routed to leaders, split and merged
 (KIP-79, KIP-320, KIP-107).
 
-All partitions with one leader: the frame passes unchanged. Large requests and answers are processed in slices.
-DeleteRecords is a write: topics of the sidecar's own are refused with 29 TOPIC_AUTHORIZATION_FAILED.
-So is, in each of the three, what Kafka's ACLs do not allow (`access`).
+If all partitions have one leader, the frame is forwarded unchanged. Large requests and answers are processed in slices.
+DeleteRecords is a write: it is refused for the sidecar's own topics with 29 TOPIC_AUTHORIZATION_FAILED. In all three
+APIs topics that Kafka's ACLs do not allow are refused with the same error (`access`).
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class TablesApi:
         self.tasks = tasks
 
     def handle(self, client: Client, request: Request) -> None:
-        """One request; the frame may be borrowed."""
+        """Handle one request; the frame may be borrowed."""
         layout = partitioned.layout_of(request.key, request.version)
         if request.frame.size > AT_ONCE_BYTES:
             request.own()
@@ -77,8 +77,8 @@ class TablesApi:
     async def _handle_held(
         self, client: Client, request: Request, layout: Layout, begun: tuple[_Merged, Table, int] | None = None
     ) -> None:
-        """As `handle`, where leaders have to be asked for, and in slices: monitoring may ask for every partition of a
-        cluster. `begun`: see `_begin`, where that was done, and the place of the answer taken.
+        """As `handle`, if leaders have to be looked up, and in slices: monitoring may name all partitions of a cluster.
+        `begun`: the result of `_begin`, if it was called already.
         """
         connection, asked = client.connection, True
         try:
@@ -102,7 +102,7 @@ class TablesApi:
     def _begin(
         self, client: Client, request: Request, layout: Layout
     ) -> Generator[None, None, tuple[_Merged, Table, int]]:
-        """The answer to be, what is asked for, and the one leader of all of it, if there is one."""
+        """Returns the exchange, the parsed request, and the leader of all its partitions, if there is one."""
         frame = request.frame
         table = yield from partitioned.walk_steps(frame.buffer, request.body, frame.end, layout)
         exchange = _Merged(client, request, self, layout)
@@ -116,7 +116,7 @@ class TablesApi:
         return exchange, table, leader
 
     def _missing(self, client: Client, table: Table) -> Generator[None, None, set[bytes]]:
-        """The topics whose leaders are not known."""
+        """The topics with unknown leaders."""
         missing: set[bytes] = set()
         for some in _portions(table.parts):
             missing |= self._views.missing(some, client.principal)
@@ -151,9 +151,9 @@ class TablesApi:
     def _split(
         self, client: Client, request: Request, exchange: _Merged, table: Table, *, asked: bool
     ) -> Generator[None, None, None]:
-        """Each partition to its leader. `asked` False: Kafka could not be asked for those that are not known.
+        """Send each partition to its leader. `asked` False: Kafka could not be asked for unknown leaders.
 
-        A partition that is named again is asked for once: a leader takes the last that it was asked.
+        A partition that is named several times is sent once, with its last element, as a leader takes it.
         """
         assert client.identity is not None
         name = client.identity.name.encode()
@@ -193,7 +193,7 @@ class TablesApi:
     def _place(
         self, client: Client, exchange: _Merged, part: TablePart, *, asked: bool
     ) -> tuple[bytes, int] | ErrorCode:
-        """The log that a partition is about and the broker to ask for it, or why none is asked."""
+        """The log of a partition and its leader, or the error if no broker is asked."""
         if self._refused(client, exchange.key, part.topic):
             return ErrorCode.TOPIC_AUTHORIZATION_FAILED
         if exchange.key == LIST_OFFSETS and (part.topic, part.partition) in exchange.twice:
@@ -208,12 +208,12 @@ class TablesApi:
 
 
 def _portions(found: list[ElementT], size: int = PORTION) -> Iterator[list[ElementT]]:
-    """Some of a list at a time, between which others may have their turn."""
+    """The list in portions, so that others can run between them."""
     return (found[first : first + size] for first in range(0, len(found), size))
 
 
 class _Merged(Exchange):
-    """A request that went on whole (it is its own reply) or in parts (each has a `_PartReply`)."""
+    """A request that was forwarded whole (it is its own reply) or in parts (each has a `_PartReply`)."""
 
     __slots__ = ("_api", "_done", "_keys", "_order", "_results", "layout", "throttle_ms", "twice")
 
@@ -232,7 +232,7 @@ class _Merged(Exchange):
         self.throttle_ms = 0
 
     def expects(self, parts: list[TablePart]) -> None:
-        """Answer these partitions, too."""
+        """Expect results for these partitions, too."""
         order = [(part.topic, part.partition) for part in parts]
         keys = set(order)
         self.twice |= self._keys & keys
@@ -250,7 +250,7 @@ class _Merged(Exchange):
         steps: Callable[[Frame], Generator[None, None, None]],
         lost: Callable[[UpstreamLostError], None],
     ) -> None:
-        """Read an answer: at once, or in slices where it is large. `lost`: it makes no sense."""
+        """Read an answer: at once, or in slices if it is large. `lost` is called if it is malformed."""
         if frame.size > AT_ONCE_BYTES:
             self._api.tasks.start(self._take_large(steps(frame.own()), lost))
         else:
@@ -282,13 +282,13 @@ class _Merged(Exchange):
             self.settle(partitioned.refusal(self.layout, topic, partition, code))
 
     def note(self, results: list[TableResult]) -> None:
-        """Look for new leaders of partitions whose old ones disclaim them."""
+        """Look up the leaders of partitions whose broker answered that it does not lead them."""
         stale = {result.topic for result in results if result.error in STALE_ROUTE}
         if stale:
             self._api.upstream.refresh_soon(stale)
 
     def refuse(self, parts: list[TablePart], code: ErrorCode, logs: set[bytes] | None = None) -> None:
-        """`logs`: whose leaders are to be asked for, where those are not the topics named."""
+        """Refuse partitions, and look their leaders up again. `logs`: their logs, if not the named topics."""
         if code in STALE_ROUTE:
             self._api.upstream.refresh_soon({part.topic for part in parts} if logs is None else logs)
         for part in parts:
@@ -302,7 +302,7 @@ class _Merged(Exchange):
             self.finish()
 
     def finish(self) -> None:
-        """Answer with what was found, in the order of the request: once, also where a partition is settled again."""
+        """Answer with the results, in the order of the request: once, even if a partition is settled again."""
         if self._done or self.answered or self.connection.closed:
             return
         self._done = True
@@ -325,7 +325,7 @@ class _PartReply:
     __slots__ = ("_merged", "_parts", "correlation_id")
 
     def __init__(self, merged: _Merged, parts: dict[tuple[bytes, int], TablePart]) -> None:
-        """`parts` by the names under which they were asked for."""
+        """`parts`: by the names that were sent to the leader."""
         self._merged = merged
         self._parts = parts
         self.correlation_id = merged.correlation_id
@@ -354,6 +354,6 @@ class _PartReply:
             self.refuse_all()
 
     def refuse_all(self) -> None:
-        """Nothing came of it: the client asks for the leaders again, so does the node."""
+        """Refuse all partitions, so that the client looks the leaders up again; the node does the same."""
         logs = {log for log, _ in self._parts}
         self._merged.refuse(list(self._parts.values()), ErrorCode.NOT_LEADER_OR_FOLLOWER, logs)

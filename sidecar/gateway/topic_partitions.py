@@ -1,12 +1,12 @@
 """DescribeTopicPartitions (0): topics and their partitions page by page (KIP-966), with nodes instead of brokers.
 
-A page is a broker's, read again as Metadata shows topics (`gateway.metadata`): a partition's one replica, in sync, is
-the node that serves it, and a shadow has the partitions and leader epochs of its source. Replicas that could lead or
-led last are brokers': both lists are empty.
+A broker's page is converted as Metadata shows topics (`gateway.metadata`): the node that serves a partition is its only
+replica, in sync, and a shadow has the partitions and leader epochs of its source. The lists of eligible and last known
+leaders would name brokers: both are empty.
 
-What the client may not see is left out of the list of all topics, and is refused with 29 TOPIC_AUTHORIZATION_FAILED
-where it is named: topics that Kafka's ACLs hide, and shadows of others. A cursor never stands at such a topic, as it
-would name it: pages are read on until the next one that the client may see.
+Topics that the client may not see (by Kafka's ACLs, or shadows of others) are left out of the list of all topics, and
+refused with 29 TOPIC_AUTHORIZATION_FAILED if the request names them. A cursor would reveal such a topic's name, so
+pages are read on until the next topic that the client may see.
 """
 
 from collections.abc import Iterable
@@ -28,7 +28,7 @@ from sidecar.protocol.schema import Values
 from sidecar.security.acls import ResourceType
 
 _LONGEST: Final = 2000
-"""Partitions of a page: Kafka's default of max.request.partition.size.limit."""
+"""The most partitions in a page: Kafka's default of max.request.partition.size.limit."""
 
 
 class TopicPartitionsApi:
@@ -40,7 +40,7 @@ class TopicPartitionsApi:
         self._cluster = cluster
 
     async def handle(self, client: Client, exchange: Exchange, request: Request) -> None:
-        """One page."""
+        """Answer with one page."""
         fields = await asking.fields(DESCRIBE_TOPIC_PARTITIONS, request)
         named = [topic["name"] for topic in fields["topics"]]
         cursor: Values | None = fields["cursor"]
@@ -70,7 +70,7 @@ class TopicPartitionsApi:
     async def _page(
         self, client: Client, request: Request, asked: Values, left: int
     ) -> tuple[list[Values], Values | None]:
-        """The topics of a page that the client may see, and where the next one begins. `left`: partitions, 1 or more.
+        """The topics of a page that the client may see, and the next page's cursor. `left`: the most partitions, ≥ 1.
         Raises `BadAnswerError`, `DisconnectedError`.
         """
         found: list[Values] = []
@@ -128,7 +128,7 @@ def _topic(client: Client, topic: TopicState) -> Values:
 
 
 def _partition(partition: PartitionState) -> Values:
-    """Without an error: brokers say of a partition without a leader that it has none (`KRaftMetadataCache`)."""
+    """A partition, without an error: brokers give none for a partition without a leader (`KRaftMetadataCache`)."""
     replicas = [] if partition.leader < 0 else [partition.leader]
     return {
         "partition_index": partition.partition,

@@ -1,20 +1,20 @@
 """CreateTopics (2-7), DeleteTopics (1-6), CreatePartitions (0-3), ElectLeaders (0-2): sent to the controller, without
-what is refused here (KIP-4, KIP-195, KIP-460). AlterPartitionReassignments (0-1), ListPartitionReassignments (0):
-answered here (KIP-455).
+the elements that are refused here (KIP-4, KIP-195, KIP-460). AlterPartitionReassignments (0-1) and
+ListPartitionReassignments (0): answered here (KIP-455).
 
-- Topics of the sidecar's own (`__sidecar_*`), and shadows: 29 TOPIC_AUTHORIZATION_FAILED. To create a topic with a
-  shadow's name: 36 TOPIC_ALREADY_EXISTS.
-- To delete a topic that has shadows: 44 POLICY_VIOLATION.
-- A topic that is to be deleted by its id (version 6) is the one that has it now; of an id that nobody knows: 100
-  UNKNOWN_TOPIC_ID, as the controller might know whose it is.
+- The sidecar's own topics (`__sidecar_*`), and shadows: 29 TOPIC_AUTHORIZATION_FAILED. Creating a topic with a shadow's
+  name: 36 TOPIC_ALREADY_EXISTS.
+- Deleting a topic that has shadows: 44 POLICY_VIOLATION.
+- Deleting a topic by its id (version 6): the id is resolved here. An unknown id is refused with 100 UNKNOWN_TOPIC_ID,
+  because the controller might know its topic.
 - Explicit replica assignments name brokers, which a virtual cluster does not show: 39 INVALID_REPLICA_ASSIGNMENT.
 - Topic configurations that list replicas by broker: 40 INVALID_CONFIG.
 
 - Replicas cannot be moved, as that names brokers. The API is answered with the reason; if it were not served, tools
   would report a Kafka that is too old. No reassignment is ever listed.
 
-The rest is passed on, unchanged if nothing was refused. Kafka judges the replication factor: it may exceed the number
-of nodes that clients see.
+The rest is forwarded, unchanged if nothing was refused. Kafka checks the replication factor, which may exceed the
+number of nodes that clients see.
 """
 
 from collections.abc import Callable
@@ -62,9 +62,9 @@ def _nothing(_topics: object) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Change:
-    """One API: the lists in request and answer, and what is refused besides the sidecar's own topics. `by_id`: the list
-    in the request of versions that name topics by id, and the first of these. `reroutes`: what is known of the
-    partitions becomes wrong by it.
+    """One API: the lists in request and answer, and the refusals besides the sidecar's own topics. `by_id`: the list in
+    requests that name topics by id, and the first version of these. `reroutes`: the API changes the partitions'
+    leaders.
     """
 
     message: Message
@@ -103,7 +103,7 @@ class TopicsApi:
         self._resolver = resolver
 
     async def handle(self, client: Client, exchange: Exchange, request: Request) -> None:
-        """One request that changes topics. What an ElectLeaders with null for the topics may, upstream judges."""
+        """Handle one request that changes topics. Upstream decides on an ElectLeaders with null for the topics."""
         change, upstream = _CHANGES[request.key], self._upstream
         listed = change.topics_of(request.version)
         if listed == change.by_id[0]:
@@ -114,7 +114,7 @@ class TopicsApi:
         await asking.change(client, exchange, upstream, request, change.message, lists, refusal, self._refused, forget)
 
     def _forget_routes(self, topics: list[Any]) -> None:
-        """What was known of the partitions has just become wrong."""
+        """Forget what the view knows of the partitions, because it has just become wrong."""
         names = map(self._name, topics)
         self._upstream.view.forget(name.encode() for name in names if name is not None)
 
@@ -133,7 +133,7 @@ class TopicsApi:
         return error or change.refusal(topic)
 
     def _name(self, topic: Any) -> str | None:
-        """The topic that an element of a request is about; None for an id that is not known, or nothing at all."""
+        """The topic of an element in a request; None for an unknown id, or if it has neither name nor id."""
         if isinstance(topic, str):
             return topic
         if not ids_in([topic]):

@@ -1,9 +1,9 @@
-"""Transactions and producer ids, passed to their coordinators (KIP-98, KIP-360).
+"""Forwards requests about transactions and producer ids to their coordinators (KIP-98, KIP-360).
 
 InitProducerId (0-5): without a transactional id any broker gives a producer id; `exclusive` is asked before (a deposed
 session that names its id gets 90 PRODUCER_FENCED) and notified afterwards. AddPartitionsToTxn (0-3): all or nothing as
-in Kafka; a governed topic gets 48 INVALID_TXN_STATE, one of the sidecar's own 29 TOPIC_AUTHORIZATION_FAILED, the others
-55 OPERATION_NOT_ATTEMPTED. DescribeTransactions (0). What else names one transactional id is in `gateway.groups`.
+in Kafka; a governed topic gets 48 INVALID_TXN_STATE, a sidecar's own topic 29 TOPIC_AUTHORIZATION_FAILED, the others
+55 OPERATION_NOT_ATTEMPTED. DescribeTransactions (0). Other APIs with one transactional id are in `gateway.groups`.
 Transactional ids `sidecar.*` are refused everywhere with 53 TRANSACTIONAL_ID_AUTHORIZATION_FAILED: initialising one
 would fence its topic's owner.
 """
@@ -43,7 +43,7 @@ class TransactionsApi:
         self._sessions = sessions
 
     async def handle_init_producer_id(self, client: Client, exchange: Exchange, request: Request) -> None:
-        """A producer id, from any broker or from the coordinator of the transactional id."""
+        """InitProducerId: forwarded to any broker, or to the coordinator of the transactional id."""
         message = transactions.INIT_PRODUCER_ID
         fields = await asking.fields(message, request)
         named: int | None = fields.get("producer_id", _NONE)
@@ -73,7 +73,7 @@ class TransactionsApi:
             if refused is not None:
                 raise refused
         if transactional_id is None:
-            # Asking twice costs nothing but a producer id that nobody uses.
+            # A repeated request costs only an unused producer id.
             upstream = self._upstream
             return await asking.first_that_answers(client, upstream, None, request, harmless=True)
         owned = refused_transaction(transactional_id)
@@ -82,7 +82,7 @@ class TransactionsApi:
         return await self._coordinators.ask(client, transactional_id, CoordinatorKind.TRANSACTION, request)
 
     async def handle_add_partitions(self, client: Client, exchange: Exchange, request: Request) -> None:
-        """AddPartitionsToTxn: refused as a whole if any topic is not an ordinary one."""
+        """AddPartitionsToTxn: refused as a whole if any topic is not ordinary."""
         message = transactions.ADD_PARTITIONS_TO_TXN
         fields = await asking.fields(message, request)
         topics: list[Values] = fields["topics"]
@@ -113,8 +113,8 @@ class TransactionsApi:
 
 
 def _note(client: Client, refused: Mapping[str, KafkaError]) -> None:
-    """The answer has no field for a reason: people find it in the log and in the list of refusals, for one topic of
-    each code. A request may name thousands.
+    """Store the reasons in the list of refusals, because the answer has no field for them: for one topic of each code,
+    as a request may name thousands.
     """
     first: dict[int, str] = {}
     for name, refusal in refused.items():

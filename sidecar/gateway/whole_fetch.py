@@ -1,7 +1,7 @@
-"""A Fetch and the place of its answer, the same for all ways in `gateway.fetch`; and the one that goes on whole, to the
-one leader of all its partitions, whose answer the client gets as it came or by the names of its shadows.
+"""The base of all Fetch requests (`FetchExchange`), and `WholeFetch`: a request that is forwarded whole to the one
+leader of all its partitions. Its answer is forwarded unchanged, or with the names of shadows.
 
-An answer names topics as the request did, by name or by id. An error for a partition names its leader (KIP-951).
+An answer names topics as the request does, by name or by id. An error for a partition names its leader (KIP-951).
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ from sidecar.shadow.views import Read
 Names: TypeAlias = Mapping[bytes, bytes] | None
 
 _MOST_BYTES: Final = 55 * 1024 * 1024
-"""Kafka's default for `fetch.max.bytes` of brokers."""
+"""Kafka's default for the brokers' `fetch.max.bytes`."""
 _INDEX_ERROR: Final = Struct(">ih")
 
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """What every Fetch needs of its node."""
+    """The parts of the node that every Fetch needs."""
 
     upstream: KafkaUpstream
     readers: Readers
@@ -47,13 +47,13 @@ class Node:
 
 
 class FetchExchange(Exchange):
-    """The base of all kinds of Fetch. `ids`: those of its topics, and of the logs that it reads."""
+    """The base of all kinds of Fetch. `ids`: the ids of its topics and of the logs that it reads."""
 
     __slots__ = ("_client", "_isolation", "_parts", "ids", "node")
 
     def __init__(self, client: Client, request: Request, fields: FetchRequest, node: Node) -> None:
         super().__init__(client.connection, request)
-        self.weight = min(max(0, fields.max_bytes), _MOST_BYTES)  # as the client allows, within what brokers give
+        self.weight = min(max(0, fields.max_bytes), _MOST_BYTES)  # the client's limit, at most the brokers'
         self.node = node
         self.ids = fields.ids
         self._client = client
@@ -61,7 +61,7 @@ class FetchExchange(Exchange):
         self._isolation = fields.isolation
 
     def partitions(self) -> Iterable[tuple[bytes, int]]:
-        """The partitions that it reads, by the client's names."""
+        """The partitions of the request, by the client's names."""
         return [(part.topic, part.partition) for part in self._parts]
 
     def refuse_all(self, code: int) -> None:
@@ -92,7 +92,7 @@ def _index(element: Octets) -> int:
 
 
 class LeaderPoll:
-    """One Fetch under way at one leader. Implements `sidecar.network.upstream.Reply`."""
+    """One unanswered Fetch at one leader. Implements `sidecar.network.upstream.Reply`."""
 
     __slots__ = ()
     version: int
@@ -113,7 +113,7 @@ class LeaderPoll:
         self.take(answer, frame)
 
     def take(self, answer: FetchAnswer, frame: Frame) -> None:
-        """What the leader said; the frame is borrowed for this call."""
+        """Handle the leader's answer; the frame is borrowed for this call."""
         raise NotImplementedError
 
     def answer_lost(self, error: UpstreamLostError) -> None:
@@ -122,7 +122,7 @@ class LeaderPoll:
 
     @staticmethod
     def elements(answer: FetchAnswer, frame: Frame) -> list[Octets]:
-        """The partitions of an answer, in memory that stays; without the broker that leads one now."""
+        """The elements of an answer's partitions in owned memory, without the leaders that the broker named."""
         owned = frame.own()
         shift = owned.start - frame.start
         found: list[Octets] = [owned.view(part.start + shift, part.end + shift) for part in answer.parts]
@@ -133,8 +133,8 @@ class LeaderPoll:
 
 
 class WholeFetch(LeaderPoll, FetchExchange):
-    """A request that went on whole: all of its partitions have one leader. `names`: what the client calls the logs that
-    it reads by another name; `ends` learns where they end.
+    """A request that was forwarded whole: all its partitions have one leader. `names`: the client's names of the logs,
+    by log, if it reads shadows. `ends`: stores the logs' empty answers, which show where the logs end.
     """
 
     __slots__ = ("_ends", "_names")
@@ -190,7 +190,7 @@ class WholeFetch(LeaderPoll, FetchExchange):
         self.give_up()
 
     def give_up(self) -> None:
-        """Nothing was read: the client asks for the leaders again, so does the node."""
+        """Refuse all partitions, so that the client looks the leaders up again; the node does the same."""
         if not self.connection.closed:
             logs = {name: log for log, name in (self._names or {}).items()}
             self.node.upstream.refresh_soon({logs.get(part.topic, part.topic) for part in self._parts})
@@ -198,7 +198,7 @@ class WholeFetch(LeaderPoll, FetchExchange):
 
 
 def renamed(client: Client, request: Request, fields: FetchRequest, reads: list[Read[FetchPart]]) -> bytes:
-    """The request by the names of the logs."""
+    """The request, encoded with the names of the logs."""
     assert client.identity is not None
     limits = (fields.max_wait_ms, fields.min_bytes, fields.max_bytes, fields.isolation)
     buffer = request.frame.buffer

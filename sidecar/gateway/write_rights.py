@@ -1,6 +1,6 @@
-"""What a Produce request takes of Kafka's rights: WRITE on each topic, and on the transactional id of transactional
-batches (`KafkaApis.handleProduceRequest`). A client that deposes others, by its client.id or by the topic's policy, or
-names a generation, needs what the setting `take_over_operation` says besides. Pure.
+"""Checks Kafka's rights for Produce requests: WRITE on each topic, and on the transactional id of transactional batches
+(`KafkaApis.handleProduceRequest`). A client that deposes others, by its client.id or by the topic's policy, or that
+names a generation, also needs the operation of the setting `take_over_operation`. Pure.
 """
 
 from collections.abc import Callable, Mapping
@@ -17,7 +17,7 @@ from sidecar.protocol.produce import ProduceRequest
 from sidecar.security.acls import Operation
 
 _ATTRIBUTES: Final = 22
-"""Where the lower byte of a batch's attributes stands in it."""
+"""The offset of the lower byte of the attributes in a batch."""
 _TRANSACTIONAL: Final = 0x10
 _TOPIC: Final = ErrorCode.TOPIC_AUTHORIZATION_FAILED
 _ID: Final = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
@@ -39,9 +39,9 @@ def denied_topics(
     fields: ProduceRequest,
     policy_mode: Callable[[str], AccessMode],
 ) -> dict[bytes, KafkaError]:
-    """The topics that the client may not write to; all of them where it brings transactional batches under a
-    transactional id that is not its own. Positions in `fields` are those of the frame; `policy_mode` is asked for a
-    topic where the client names no mode.
+    """The topics that the client may not write to; all of them if it sends transactional batches with a transactional
+    id that it may not use. Positions in `fields` are offsets in the frame; `policy_mode` returns a topic's mode if the
+    client names none.
     """
     if not rights.enforced:
         return {}
@@ -60,8 +60,8 @@ def denied_topics(
 
 
 def refused_transaction(transactional_id: str) -> KafkaError | None:
-    """Why nothing is written under a transactional id: from version 12 on that alone would add a partition to the
-    transaction of a slot (KIP-890), whose producer id and epoch stand in every batch of its topic.
+    """Why a transactional id is refused, if it is. From version 12 on a batch alone would add its partition to the
+    transaction of a slot (KIP-890), whose producer id and epoch are visible in every batch of its topic.
     """
     if not transactional_id.startswith(TRANSACTIONAL_ID_PREFIX):
         return None
@@ -69,7 +69,9 @@ def refused_transaction(transactional_id: str) -> KafkaError | None:
 
 
 def with_unknown(denied: Mapping[bytes, KafkaError], unknown: Mapping[bytes, KafkaError]) -> Mapping[bytes, KafkaError]:
-    """What is denied, and topics that are not there; whose transaction it is not hears of none whether it is there."""
+    """The denied topics and the unknown ones. A client without the right to its transactional id does not learn which
+    topics exist.
+    """
     if not unknown:
         return denied
     return {**denied, **{topic: error for topic, error in unknown.items() if denied.get(topic) is not _NOT_ITS_ID}}

@@ -1,1 +1,1 @@
-"""Kafka's rights: what each API takes, and how a broker answers where they are missing."""
+"""Kafka's rights: those that each API requires, and a broker's answers if they are missing."""

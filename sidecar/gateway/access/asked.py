@@ -1,4 +1,4 @@
-"""What a row of the table of rights is made of: a request with its principal, and what is left of it."""
+"""The types and helpers for rows of the table of rights: a request with its principal, and its allowed part."""
 
 from __future__ import annotations
 
@@ -48,16 +48,16 @@ class Asking(NamedTuple):
     name_of: Callable[[bytes], str | None] = lambda _id: None
 
     def named(self, topic: Values) -> str | None:
-        """Which topic an element of the request or its answer is about; None for an id that is not known."""
+        """The topic of an element in the request or answer; None for an unknown id."""
         topic_id: bytes | None = topic.get("topic_id")
         return topic["name"] if topic_id is None else self.name_of(topic_id)
 
 
 @dataclass(frozen=True, slots=True)
 class Divided:
-    """A request of which something is refused here. `fields`: the part that is passed on, None for nothing. `amend`:
-    makes the client's answer from the broker's, which is {} if nothing was passed on. `code`: the error of what rights
-    refuse; 0 if that is nothing, and the answer only hides something.
+    """A request that is refused in part. `fields`: the part that is forwarded, None for nothing. `amend`: makes the
+    client's answer from the broker's, which is {} if nothing was forwarded. `code`: the error of elements refused by
+    rights; 0 if none is refused, and the answer only hides something.
     """
 
     fields: Values | None
@@ -72,7 +72,7 @@ Check: TypeAlias = Callable[[Asking], Divided | Generator[None, None, Divided | 
 class Asked:
     """An API whose requests are checked before its module runs. `check` returns None if request and answer pass
     unchanged; `in_doubt` returns the topics that have to be looked up before, `ids` those that a request names by id
-    (KIP-516). What may name thousands is checked in slices: then these two are generators.
+    (KIP-516). If a request may name thousands, it is checked in slices: then these two are generators.
     """
 
     message: Message
@@ -83,7 +83,7 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class PerTopic:
-    """An API whose module refuses topics by itself: what it takes on each. `instead`: on the cluster it does, too."""
+    """An API whose module checks topics itself: the operation on each. `instead`: an alternative one on the cluster."""
 
     operation: Operation
     instead: Operation | None = None
@@ -110,8 +110,8 @@ def called(topic: Values) -> Values:
 def refused_topic(
     topic: Values, error: Values, partitions: str = "partitions", index: str = "partition_index"
 ) -> Values:
-    """A topic of a request as it is answered where all its partitions get the same error. `partitions`, `index`: what
-    the answer calls the list, and a partition's number in it.
+    """The answer for a topic with the same error in all its partitions. `partitions`, `index`: the answer's names of
+    the list and of a partition's number in it.
     """
     asked: list[Any] = topic["partitions"] if "partitions" in topic else topic["partition_indexes"]
     numbers = (each if isinstance(each, int) else each["partition_index"] for each in asked)
@@ -134,8 +134,8 @@ def takes(
     refusal: Callable[[Asking], Values] = lambda _: {},
     then: Callable[[Asking], Divided | None] = lambda _: None,
 ) -> Callable[[Asking], Divided | None]:
-    """A request that takes one right, on its group, its transactional id or the cluster, or is refused as a whole:
-    `refusal` makes what the answer has besides the error. `then`: what is checked where the client has that right.
+    """The check of a request that needs one right, on its group, its transactional id or the cluster; else it is
+    refused as a whole. `refusal` makes the answer's other fields. `then`: the next check, if the client has that right.
     """
     code = CODES[kind]
 
@@ -157,8 +157,8 @@ def each_takes(
     *,
     empty_goes_on: bool = False,
 ) -> Callable[[Asking], Divided | None]:
-    """A request that takes a right on each resource that it names, as `some`. `name`: the field that names one in the
-    answer, and in the request where that has more than names; `refusal` makes what a refused one has besides the error.
+    """The check of a request that needs a right on each named resource, as `some`. `name`: the field of its name in the
+    answer, and in the request if its elements are records; `refusal` makes a refused element's other fields.
     """
     code = CODES[kind]
 
@@ -182,8 +182,8 @@ def some(
     *,
     empty_goes_on: bool = False,
 ) -> Divided | None:
-    """The request without its refused elements; None if none is. `lists`: their names in request and answer. `refused`:
-    how an element is answered, None where it goes on.
+    """The request without its refused elements; None if none is. `lists`: their names in request and answer. `refused`
+    returns the answer for a refused element, None for an allowed one.
     """
     return at_once(some_steps(fields, lists, refused, code, empty_goes_on=empty_goes_on))
 
@@ -211,7 +211,7 @@ def some_steps(
         return None
 
     def amend(answer: Values) -> Values:
-        if answer.get("error_code"):  # what went on was refused as a whole, and so is the rest
+        if answer.get("error_code"):  # the forwarded part was refused as a whole, so is the rest
             return answer
         return answer | {answered: [*answer.get(answered, ()), *answers]}
 
@@ -226,6 +226,6 @@ def shown_by(asking: Asking, divided: Divided | None, amend: Callable[[Values], 
 
 
 def with_cluster_operations(rights: Rights, answer: Values) -> Values:
-    """The answer with the cluster operations that the client may do, out of those that the node may do."""
+    """The answer with only those of the node's cluster operations that the client may do, too."""
     name = "cluster_authorized_operations"
     return answer | {name: rights.cluster_operations(answer[name])}

@@ -1,4 +1,4 @@
-"""Rights on the cluster and on transactional ids, on writing idempotently, and where coordinators are. Pure."""
+"""Rights on the cluster and on transactional ids, for idempotent writes, and to find coordinators. Pure."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def _find_coordinator(asking: Asking) -> Divided | None:
 
 
 def no_producer(_asking: Asking) -> Values:
-    """A producer id that was not given."""
+    """The answer to a refused InitProducerId."""
     return {"producer_id": NO_ID, "producer_epoch": NO_ID}
 
 
@@ -91,7 +91,7 @@ def _init_producer_id(asking: Asking) -> Divided | None:
 
 
 def not_added(topics: Iterable[Values], code_of: Callable[[str, int], int]) -> Values:
-    """The answer to AddPartitionsToTxn where nothing was added; `code_of` a topic and a partition."""
+    """The answer to AddPartitionsToTxn if nothing was added; `code_of` returns the code for a topic and partition."""
     return {
         "results_by_topic": [
             {
@@ -111,7 +111,7 @@ def _writable(asking: Asking, name: str) -> bool:
 
 
 def _added_beside(asking: Asking) -> list[str]:
-    """Where one topic is refused nothing is added, and missing topics get another code than existing ones."""
+    """The topics to look up: if one topic is refused nothing is added, and missing topics get a code of their own."""
     names: list[str] = [topic["name"] for topic in asking.fields["topics"]]
     writable = [name for name in names if _writable(asking, name)]
     return writable if len(writable) != len(names) else []

@@ -1,4 +1,4 @@
-"""Rights on groups, of their members, and on what they commit. Pure.
+"""Rights on groups, of their members, and on committed offsets. Pure.
 
 A coordinator would check the topics that an expression matches, or that Kafka Streams wants created, against the rights
 of the connection to it, which are the node's. So both are refused to a member whose own rights do not cover them.
@@ -41,7 +41,7 @@ _NOTHING_COMMITTED: Final = {"committed_offset": NO_ID, "committed_leader_epoch"
 def _sync_group(asking: Asking) -> Divided | None:
     fields = asking.fields
     if asking.version >= 5 and None in (fields["protocol_type"], fields["protocol_name"]):
-        return None  # the coordinator refuses it (23) before it looks at rights
+        return None  # the coordinator refuses it (23) before it checks rights
     return takes(Operation.READ, _GROUP)(asking)
 
 
@@ -53,12 +53,12 @@ def _not_joined(asking: Asking) -> Values:
 
 
 def _why(asking: Asking, topic: Values) -> int:
-    """Why a topic of a request is refused: an id that is not known has no rights (`KafkaApis`, KIP-516)."""
+    """The error of a refused topic: an unknown id is refused without a check of rights (`KafkaApis`, KIP-516)."""
     return ErrorCode.UNKNOWN_TOPIC_ID if asking.named(topic) is None else TOPIC
 
 
 def committed(topic: Values, code: int) -> Values:
-    """A topic of OffsetCommit, TxnOffsetCommit or OffsetDelete of which nothing was written."""
+    """The answer for a refused topic of OffsetCommit, TxnOffsetCommit or OffsetDelete."""
     return refused_topic(topic, {"error_code": code})
 
 
@@ -75,7 +75,7 @@ def _may(asking: Asking, operation: Operation) -> Callable[[Values], bool]:
 
 
 def _readable(asking: Asking, *, empty_goes_on: bool = False) -> Divided | None:
-    """The topics of a commit that the client may read go on."""
+    """Forwards the topics of a commit that the client may read."""
     may = _may(asking, Operation.READ)
     code = min((_why(asking, topic) for topic in asking.fields["topics"] if not may(topic)), default=0)
 
@@ -94,7 +94,7 @@ def fetched(topic: Values, code: int) -> Values:
 
 
 def _group_fetched(asking: Asking, group: Values) -> Divided:
-    """What is left of a group in OffsetFetch: a request before version 8, an element of it since."""
+    """The allowed part of a group in OffsetFetch: of the request before version 8, of one element since."""
     topics: list[Values] | None = group["topics"]
     if not asking.rights.group(Operation.DESCRIBE, group["group_id"]):
         refused = [fetched(topic, GROUP) for topic in topics or ()] if asking.version < 2 else []
@@ -139,7 +139,7 @@ def _ids_fetched(fields: Values) -> Iterable[bytes]:
 def _described(
     asked: str = "group_ids", topics_of: Callable[[Values], Iterable[str]] = lambda _: (), said: str = ""
 ) -> Callable[[Asking], Divided | None]:
-    """A description of groups: none of a group that the client may not describe, or with topics that it may not."""
+    """The check of descriptions: refuses groups that the client may not describe, or with topics that it may not."""
     divide = each_takes(
         Operation.DESCRIBE,
         _GROUP,
@@ -182,7 +182,7 @@ def _list_groups(asking: Asking) -> Divided | None:
 
 
 def assigned_topics(group: Values) -> Iterable[str]:
-    """The topics that members of a group that was described have, or are to have."""
+    """The topics in the present and target assignments of a described group's members."""
     for member in group["members"]:
         for assignment in (member["assignment"], member.get("target_assignment")):
             for topic in assignment["topic_partitions"] if assignment else ():
@@ -190,7 +190,7 @@ def assigned_topics(group: Values) -> Iterable[str]:
 
 
 def used_topics(group: Values) -> Iterable[str]:
-    """The topics of a group of Kafka Streams that was described."""
+    """The topics of a described Kafka Streams group."""
     return streams_topics(group["topology"])
 
 
@@ -213,7 +213,7 @@ def not_beaten(code: int, message: str | None = None) -> Values:
 
 
 def _heartbeat(asking: Asking, names: Iterable[str]) -> Divided | None:
-    """Refused to a member that may not read in its group, or not DESCRIBE a topic that it names."""
+    """Refuses a member that may not READ its group, or not DESCRIBE a topic that it names."""
     if not asking.rights.group(Operation.READ, asking.fields["group_id"]):
         return whole(not_beaten(GROUP), GROUP)
     if not all(asking.rights.topic(Operation.DESCRIBE, name) for name in names):
@@ -233,7 +233,7 @@ def _consumer_heartbeat(asking: Asking) -> Divided | None:
 
 
 def made_topics(topology: Values | None) -> Iterable[str]:
-    """The topics of its own that an application of Kafka Streams has made."""
+    """The internal topics that an application of Kafka Streams needs."""
     if topology is None:
         return
     for each in topology["subtopologies"]:
@@ -251,7 +251,7 @@ def streams_topics(topology: Values | None) -> Iterable[str]:
 
 
 def _missing(asking: Asking) -> list[str]:
-    """The topics that the coordinator may make, and the client may not."""
+    """The topics that the coordinator would create, and the client may not."""
     rights = asking.rights
     if rights.cluster(Operation.CREATE):
         return []
@@ -308,7 +308,7 @@ def _share_offsets(asking: Asking) -> Divided:
 def _share_topics(
     operation: Operation, refusal: Callable[[Values], Values] = lambda _: {}
 ) -> Callable[[Asking], Divided | None]:
-    """Takes an operation on the group, and READ on each topic."""
+    """The check of an operation on the group, and of READ on each topic."""
     lists, kind = ("topics", "responses"), ResourceType.TOPIC
     then = each_takes(Operation.READ, kind, lists, "topic_name", refusal, empty_goes_on=True)
     return takes(operation, _GROUP, then=then)

@@ -1,11 +1,11 @@
-"""What each API takes of Kafka's rights, and how a broker answers where they are missing: one row for each API. Pure.
+"""The rights that each API requires in Kafka, and a broker's answers if they are missing: one row per API. Pure.
 
 The facts are those of `KafkaApis`, `ControllerApis`, `AclApis` and `ConfigHelper` (Kafka 3.9 and 4.1). A request is
-refused as a whole, or goes on without what its client may not have: `Divided` says what is left of it, and how the
-answer to that becomes the client's. Hot APIs ask for themselves, by the operation in their row.
+refused as a whole, or forwarded without its refused elements: `Divided` has the allowed part, and makes the client's
+answer from the broker's. Modules of hot APIs check the operation of their row themselves.
 
-A broker's answer may depend on whether a topic exists: to delete it, to create it by a mere look, to add it to a
-transaction. Then the row names the topics in doubt, and the caller looks them up before it asks.
+A broker's answer may depend on whether a topic exists: when it is deleted, created by Metadata, or added to a
+transaction. Then the row names these topics, and the caller looks them up before the check.
 """
 
 from collections.abc import Mapping
@@ -34,4 +34,4 @@ ACCESS: Final[Mapping[int, Asked | PerTopic | Open]] = {
     **{row.message.key: row for row in (*cluster.ROWS, *topics.ROWS, *groups.ROWS)},
     **dict.fromkeys(range(1000, 1005), _OWN),
 }
-"""By API key: every row of `sidecar.protocol.api` has one here, and so have the two of a login."""
+"""The rows by API key: one for each API of `sidecar.protocol.api`, and for the two of a login."""

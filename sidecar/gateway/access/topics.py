@@ -32,7 +32,7 @@ from sidecar.protocol.topic_ids import NO_TOPIC_ID
 from sidecar.security.acls import CLUSTER_NAME, Operation, ResourceType
 
 _NO_TOPIC: Final = "."
-"""No topic can have this name. Version 0 of Metadata asks for all topics where it names none."""
+"""No topic can have this name. In version 0, Metadata without names requests all topics."""
 _FIRST_DELETED_BY_ID: Final = 6
 _CONFIGS_HIDDEN: Final = b"\x01\x00\x02\x00\x1d"
 """The tagged field `topicConfigErrorCode` of CreateTopics: 29 (KIP-525)."""
@@ -43,7 +43,7 @@ _RESOURCES: Final = {
     16: ResourceType.CLUSTER,
     32: ResourceType.GROUP,
 }
-"""`ConfigResource.Type`, as far as the authorizer knows it: topic, broker, broker logger, client metrics, group."""
+"""The values of `ConfigResource.Type` that have rights: topic, broker, broker logger, client metrics, group."""
 
 
 def _names_all(asking: Asking) -> bool:
@@ -52,7 +52,7 @@ def _names_all(asking: Asking) -> bool:
 
 
 def _uncreatable(asking: Asking) -> list[str]:
-    """The topics that a look would create, were they not there, and that the client may not create."""
+    """The topics that Metadata would create if missing, and that the client may not create."""
     fields, rights = asking.fields, asking.rights
     if _names_all(asking) or not asking.creates or not fields.get("allow_auto_topic_creation", True):
         return []
@@ -67,8 +67,8 @@ def _uncreatable(asking: Asking) -> list[str]:
 
 
 def _metadata(asking: Asking) -> Divided | None:
-    """An id is no secret: one that is named is refused with TOPIC_AUTHORIZATION_FAILED where there is such a topic, as
-    a name is (`KafkaApis.handleTopicMetadataRequest`). Names beside ids count for nothing.
+    """An id is not secret: like a name, it is refused with TOPIC_AUTHORIZATION_FAILED if there is such a topic
+    (`KafkaApis.handleTopicMetadataRequest`). Names beside ids are ignored.
     """
     fields, rights = asking.fields, asking.rights
     of_topics = bool(fields.get("include_topic_authorized_operations"))
@@ -102,7 +102,7 @@ def _metadata(asking: Asking) -> Divided | None:
             if bits >> Operation.DESCRIBE & 1 and topic["name"] != _NO_TOPIC:
                 name = "topic_authorized_operations"
                 topics.append(topic | {name: topic[name] & bits} if of_topics and topic["name"] else topic)
-            elif ids:  # its id was not known a moment ago
+            elif ids:  # its id was unknown before
                 hidden.append({"name": None, "topic_id": topic["topic_id"]})
         error = {"error_code": TOPIC, "topic_authorized_operations": NO_OPERATIONS}
         answer = answer | {"topics": [*topics, *(error | each for each in hidden)]}
@@ -112,7 +112,7 @@ def _metadata(asking: Asking) -> Divided | None:
 
 
 def _once(names: Iterable[str]) -> frozenset[str]:
-    """Those that a request names once: a controller refuses the others (42) before it looks at rights."""
+    """The names that occur once in a request: a controller refuses others (42) before it checks rights."""
     return frozenset(name for name, count in Counter(names).items() if count == 1)
 
 
@@ -146,7 +146,7 @@ def _deletable(asking: Asking, name: str) -> bool:
 
 
 def _undeletable(asking: Asking) -> Generator[None, None, list[str]]:
-    """The topics of DeleteTopics that the client sees and may not delete: 29 where they are there, else 3."""
+    """The topics of DeleteTopics that the client may describe but not delete: 29 if they exist, else 3."""
     found: list[str] = []
     for number, name in enumerate(_named_for_deletion(asking), 1):
         if not _deletable(asking, name) and asking.rights.topic(Operation.DESCRIBE, name):
@@ -164,9 +164,8 @@ def _named_for_deletion(asking: Asking) -> list[str]:
 
 
 def _delete_topics(asking: Asking) -> Generator[None, None, Divided | None]:
-    """What has neither a name nor an id, or both, the controller refuses, and does not count where it looks for what is
-    named twice (`ControllerApis.deleteTopics`); a topic whose id is not known goes no further, as it might be known
-    there.
+    """The controller refuses elements with neither a name nor an id, or with both. It does not count them as duplicates
+    (`ControllerApis.deleteTopics`). A topic with an unknown id is not forwarded, because the controller might know it.
     """
     by_id = asking.version >= _FIRST_DELETED_BY_ID
     once = _once(_named_for_deletion(asking))
@@ -192,7 +191,7 @@ def _delete_topics(asking: Asking) -> Generator[None, None, Divided | None]:
 
 
 def _is_not_there(asking: Asking, name: str) -> bool:
-    """Whether the controller says that a topic is not there, to a client that may not delete it."""
+    """Whether the controller answers that a topic does not exist, to a client that may not delete it."""
     return asking.rights.topic(Operation.DESCRIBE, name) and not asking.has(name, None)
 
 

@@ -1,1 +1,1 @@
-"""The sidecar's own APIs on the Kafka port: one module per API, what they share beside them."""
+"""The sidecar's own APIs on the Kafka port: the APIs' modules, and modules that they share."""

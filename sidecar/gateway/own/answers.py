@@ -1,7 +1,7 @@
-"""The rooms that Own requests are made in: the answers to these, the ownerships that Watch reports, and why a request
-cannot be granted here. Changes nothing, but that topics which were not governed are governed when they are asked for.
+"""Answers to Own requests, the ownerships that Watch reports, and the reasons why a request cannot be granted here.
+Changes nothing, except that ordinary topics become governed when they are requested.
 
-Kafka's ACLs are asked when a request comes, and again when it is its turn (`not_allowed`).
+Kafka's ACLs are checked when a request arrives, and again when its turn comes (`not_allowed`).
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -33,7 +33,7 @@ _SUPERSEDED = "its session has claimed it under another token"
 
 @dataclass(frozen=True, slots=True)
 class Rooms:
-    """The rooms that claims are made in, and answers from what they know at that moment."""
+    """The rooms that grant claims, and answers from their present state."""
 
     upstream: KafkaUpstream
     nodes: NodeDirectory
@@ -45,7 +45,7 @@ class Rooms:
     # Ownerships -------------------------------------------------------------------------------------------------------
 
     def now(self, targets: Sequence[Target]) -> list[control.Ownership]:
-        """The owner of each of these; in one group, as those of a request are."""
+        """The owner of each target; all have the same group, as those of a request."""
         topics: dict[str, Standing] = {}
         found: dict[Target, control.Ownership] = {}
         for target in targets:
@@ -61,13 +61,13 @@ class Rooms:
         return [found[target] for target in targets]
 
     def standing(self, ticket: Ticket, target: Target) -> control.Ownership:
-        """How a request that was granted a target stands there now: NONE with its generation, or why it lost it."""
+        """The state of a granted target: NONE with the generation, or the error of its loss."""
         if target.is_written:
             return self._of_topic(ticket.claims[target], target)
         (ownership,) = self.now([target])
         if ownership.owner_session != ticket.asked.session:
             ownership.error, ownership.message = control.DEPOSED, gone_message(ownership)
-        elif target.key in self.coordinator.lost_by(ticket.asked.token):  # the session has another token for it
+        elif target.key in self.coordinator.lost_by(ticket.asked.token):  # the session owns it under another token
             ownership.error, ownership.message = control.DEPOSED, _SUPERSEDED
         elif not self.coordinator.coordinates:
             ownership.error, ownership.message = control.NOT_SERVING, "another node coordinates claims now: ask there"
@@ -81,14 +81,14 @@ class Rooms:
         elif self.topics.is_served_elsewhere(claim):
             (ownership,) = self.now([target])
             ownership.error, ownership.message = control.NOT_SERVING, f"another node serves {target.topic}: ask there"
-        else:  # asked for each of hundreds of partitions: without a look at the others
+        else:  # called for each of hundreds of partitions: does not look at the others
             own, node_id = claim.claimant, self.nodes.me.id
             ownership = control.Ownership(resource=target.resource, generation=generation, serving_node=node_id)
             ownership.owner_name, ownership.owner_session, ownership.fencing_token = own.label, own.session, generation
         return ownership
 
     def superseded(self, target: Target) -> control.Ownership:
-        """Another request of the same session has a target now."""
+        """The answer for a target that now belongs to another request of the same session."""
         (ownership,) = self.now([target])
         ownership.error, ownership.message = control.DEPOSED, _SUPERSEDED
         return ownership
@@ -96,7 +96,7 @@ class Rooms:
     # Faults -----------------------------------------------------------------------------------------------------------
 
     async def faults(self, asked: Asked) -> dict[Target, Look]:
-        """By target, why it cannot be owned; topics that were not governed are governed then."""
+        """By target, why it cannot be owned. Ordinary topics become governed by this call."""
         if self.governed.draining:
             return dict.fromkeys(
                 asked.targets, refused_by(control.NOT_SERVING, "this node is shutting down: ask another one")
@@ -132,7 +132,7 @@ class Rooms:
     # Answers ----------------------------------------------------------------------------------------------------------
 
     def owned(self, ticket: Ticket) -> control.OwnResponse:
-        """What a request that was granted owns, and has lost since."""
+        """The targets that a granted request owns, and those that it has lost since."""
         targets = ticket.asked.targets
         found = self.now(targets)
         for number, target in enumerate(targets):
@@ -142,12 +142,12 @@ class Rooms:
                 found[number].error, found[number].message = control.DEPOSED, _RELEASED
             elif (
                 found[number].owner_session != ticket.asked.session
-            ):  # lost this moment: the request has not heard of it yet
+            ):  # just lost: the request has not been notified yet
                 found[number] = self.standing(ticket, target)
         return self._response(ticket.asked, found)
 
     def waiting(self, ticket: Ticket) -> control.OwnResponse:
-        """It has its places still."""
+        """The answer to a request that still waits."""
         answer = self._response(ticket.asked, self.now(ticket.asked.targets))
         answer.error = control.TIMED_OUT
         answer.message = "still waiting: ask again with the same token to keep the place"
@@ -156,7 +156,7 @@ class Rooms:
         return answer
 
     def not_granted(self, asked: Asked, looks: Mapping[Target, Look]) -> control.OwnResponse:
-        """Nothing was granted: the owner of each target, and what is wrong with which."""
+        """Nothing was granted: the owner of each target, and the errors of targets."""
         found = self.now(asked.targets)
         for target, ownership in zip(asked.targets, found, strict=True):
             look = looks.get(target)
@@ -169,7 +169,7 @@ class Rooms:
         return self.not_granted(asked, dict.fromkeys(asked.targets, refused_by(error, message)))
 
     def not_coordinating(self, asked: Asked, error: KafkaError) -> control.OwnResponse:
-        """Free strings and reader claims are another node's affair, or without an owner now."""
+        """The answer if another node, or no node now, coordinates free strings and reader claims."""
         look = not_now(error)
         return self.not_granted(asked, {target: look for target in asked.targets if not target.is_written})
 
@@ -184,7 +184,7 @@ class Rooms:
 
 
 def not_now(error: KafkaError) -> Look:
-    """Another node coordinates (6), or nobody can now (5)."""
+    """The error of a target: another node coordinates (6), or none can now (5)."""
     elsewhere = error.code == ErrorCode.NOT_LEADER_OR_FOLLOWER
     return refused_by(control.NOT_SERVING if elsewhere else control.UNAVAILABLE, error.message)
 
@@ -192,14 +192,14 @@ def not_now(error: KafkaError) -> Look:
 def not_allowed(
     wanted: Asked, rights: Rights | None, mode: Callable[[str, control.AccessMode], AccessMode]
 ) -> control.OwnResponse | None:
-    """Why Kafka's ACLs do not let a client claim what it asks for: WRITE to own a topic, READ to read one alone. `mode`
-    says in which one a topic is claimed, given the one that is asked for.
+    """Why Kafka's ACLs forbid a client's request, if they do: a topic needs WRITE, a reader claim READ. `mode` returns
+    the mode in which a topic is claimed, from the requested one.
     """
     if rights is None or not rights.enforced:
         return None
     for target, generation in zip(wanted.targets, wanted.generations, strict=True):
         if not target.topic:
-            continue  # a free string is no resource of Kafka's
+            continue  # a free string is no Kafka resource
         if target.is_written:
             fences = mode(target.topic, wanted.mode) is AccessMode.EXCLUSIVE_WITH_FENCING
             may = rights.may_own(target.topic, deposes=fences or generation is not None)

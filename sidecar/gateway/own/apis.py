@@ -1,7 +1,7 @@
-"""Own (0), Release (0), Watch (0): what is claimed by request, let go of, and watched (docs/reference/own-apis.md).
+"""Own (0), Release (0), Watch (0): claims by request, their release, and their watching (docs/reference/own-apis.md).
 
 Kafka's framing with request header v1 and response header v0, bodies as in `proto/sidecar/v1/control.proto`; errors
-are in the body. Served whether ApiVersions listed them or not. Own and Watch park their connection while they wait.
+are in the body. Served even if ApiVersions did not list them. Own and Watch park their connection while they wait.
 """
 
 import asyncio
@@ -37,7 +37,7 @@ _UNKNOWN: Final = "this node knows no claims of this token: send the Own request
 
 
 class OwnApis:
-    """The sidecar's own requests of all clients of a node."""
+    """Handles the sidecar's own requests of all clients of a node."""
 
     def __init__(
         self,
@@ -57,7 +57,7 @@ class OwnApis:
         coordinator.state.listeners.append(self.ownerships.token_changed)
 
     def handlers(self) -> dict[int, ColdApi]:
-        """By API key."""
+        """The handlers by API key."""
         return {
             api.OWN: partial(serve, control.OwnRequest, control.OwnResponse, self._own),
             api.RELEASE: partial(serve, control.ReleaseRequest, control.ReleaseResponse, self._release),
@@ -67,24 +67,24 @@ class OwnApis:
         }
 
     async def _own(self, client: Client, request: control.OwnRequest) -> control.OwnResponse:
-        """Claim a set of resources, all or nothing."""
+        """Own: claim a set of resources, all or nothing."""
         knows_first = request.producer_id != 0 or self._knows_first()
         wanted = asked.read(request, client, knows_first=knows_first)
         refused = not_allowed(wanted, client.rights, self._rooms.topics.mode) or self._foreign(wanted, client)
         return refused or await self.ownerships.own(client, wanted)
 
     def _foreign(self, wanted: Asked, client: Client) -> control.OwnResponse | None:
-        """Why a request may not claim for the session that it names: its producer id is another client's."""
+        """Why a request may not claim for its session, if so: the producer id belongs to another client."""
         bindings = self._rooms.governed.bindings
         refused = bindings.check_claim(wanted.session, wanted.caller)
         if refused is not None:
             return control.OwnResponse(error=control.NOT_AUTHORIZED, message=refused.message)
-        if client.is_alive():  # else nobody takes it back: the end of its connection was reported already
+        if client.is_alive():  # else nothing would undo it: the end of the connection was reported already
             bindings.claimed(wanted.session, wanted.caller, client.connection_id)
         return None
 
     def _knows_first(self) -> bool:
-        """Whether the producer id 0 was given to a client, here or at a node that wrote of its session."""
+        """Whether producer id 0 was given to a client, by this node or by one that recorded its session."""
         if self._rooms.governed.producers.gave_first_id:
             return True
         view = self._rooms.governed.changelog.view
@@ -94,7 +94,7 @@ class OwnApis:
     # Release ----------------------------------------------------------------------------------------------------------
 
     async def _release(self, _client: Client, request: control.ReleaseRequest) -> control.ReleaseResponse:
-        """Let go of what a token owns, or of its places; harmless again."""
+        """Release: release what a token owns, or its places in queues; can be repeated safely."""
         token, targets = request.token, _targets(request)
         ticket = self.ownerships.tickets.get(token)
         if ticket is None:
@@ -112,8 +112,8 @@ class OwnApis:
         return control.ReleaseResponse()
 
     async def _release_unknown(self, token: bytes, targets: list[Target]) -> control.ReleaseResponse:
-        """A token without a request on this node. What an earlier coordinator wrote down under it is let go of; that
-        there is nothing is no error where what it names has no owner.
+        """Release a token without a request on this node: claims that an earlier coordinator stored under it. If there
+        are none, it is no error as long as the named resources have no owner.
         """
         coordinator, keys = self._rooms.coordinator, [target.key for target in targets if not target.is_written]
         if token and (keys or (coordinator.coordinates and not targets)):
@@ -135,7 +135,7 @@ class OwnApis:
     # Watch ------------------------------------------------------------------------------------------------------------
 
     async def _watch(self, client: Client, request: control.WatchRequest) -> control.WatchResponse:
-        """Report what happens to the claims of a token."""
+        """Watch: report changes of a token's claims."""
         if len(request.token) != TOKEN_BYTES:
             raise BadRequestError(f"a token has {TOKEN_BYTES} bytes, not {len(request.token)}")
         if request.wait_ms < 0:
@@ -163,7 +163,7 @@ class OwnApis:
 
 
 def _targets(request: control.ReleaseRequest) -> list[Target]:
-    """What is to be released. Raises `BadRequestError`."""
+    """The targets to release. Raises `BadRequestError`."""
     if len(request.token) not in (0, TOKEN_BYTES):
         raise BadRequestError(f"a token has {TOKEN_BYTES} bytes, not {len(request.token)}")
     if not request.token and not request.resources:

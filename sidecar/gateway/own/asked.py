@@ -1,4 +1,4 @@
-"""What an Own request asks for, checked. Pure."""
+"""Checked Own requests. Pure."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from sidecar.v1 import control_pb2 as control
 
 TOKEN_BYTES: Final = 16
 LONGEST_WAIT_MS: Final = 300_000
-"""A client that asks to wait longer gets TIMED_OUT after this, and asks again."""
+"""The longest wait. A client that wants to wait longer gets TIMED_OUT after this time, and repeats the request."""
 WHOLE: Final = -1
-"""In place of a partition: all of them."""
+"""Instead of a partition: all partitions."""
 _GROUP: Final = re.compile(r"[^\x00-\x1f\x7f]*")
 
 
@@ -35,28 +35,28 @@ class Target(NamedTuple):
 
     @classmethod
     def of(cls, group: str, resource: control.Resource) -> Target:
-        """The target of a resource without faults."""
+        """The target of a valid resource."""
         partition = resource.partition if resource.HasField("partition") else WHOLE
         return cls(group, resource.topic, partition, resource.name)
 
     @property
     def is_written(self) -> bool:
-        """A topic or partition for writing: the room `exclusive` owns it; all else is the coordinator's."""
+        """Whether it is a topic or partition for writing: `exclusive` grants these, the coordinator all others."""
         return bool(self.topic) and not self.group
 
     @property
     def index(self) -> int | None:
-        """The partition; None where it is a topic or a string."""
+        """The partition; None for a whole topic or a free string."""
         return None if self.partition == WHOLE else self.partition
 
     @property
     def resource(self) -> control.Resource:
-        """As clients name it."""
+        """The resource as clients name it."""
         return control.Resource(topic=self.topic, partition=self.index, name=self.name)
 
     @property
     def key(self) -> Key:
-        """Of its record in the changelog, where it is not for writing."""
+        """The key of its record in the changelog, if it is not for writing."""
         return claim_key(self.group, self.resource)
 
     @classmethod
@@ -75,14 +75,14 @@ class Target(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """One request. `fingerprint` is the same where the same is asked; `session` what the claims are bound to."""
+    """One request. `fingerprint`: equal for equal requests; `session`: the session to which the claims are bound."""
 
     token: bytes
     fingerprint: bytes
     session: Session
     name: str
     caller: Caller
-    """Which client asks."""
+    """The client that sends the request."""
     mode: control.AccessMode
     wait_s: float
     targets: tuple[Target, ...]
@@ -90,14 +90,14 @@ class Asked:
 
     @property
     def read(self) -> tuple[Target, ...]:
-        """The targets that are the coordinator's: all but what is written to."""
+        """The targets that the coordinator grants: all except those for writing."""
         return tuple(target for target in self.targets if not target.is_written)
 
     def claimant(self, number: int, connection: int, mode: AccessMode, succeeds: Session | None) -> Claimant:
         """The claimant of the topic or partition with this number in the request.
 
-        A token distinguishes it from its own ghost: one that asks again is not made to wait for the end of an old
-        connection.
+        The token identifies the request, so a repetition does not have to wait for the end of the client's former
+        connection (ghost).
         """
         names_session = not self.session.is_plain
         return Claimant(
@@ -114,10 +114,10 @@ class Asked:
 
 
 def read(request: control.OwnRequest, client: Client, *, knows_first: bool = True) -> Asked:
-    """Check a request. Raises `BadRequestError` saying what is wrong with it.
+    """Check a request. Raises `BadRequestError` with the reason.
 
-    `knows_first`: the producer id 0 is a client's, as far as this node knows. Where it is not, a 0 is a field that was
-    left out, as proto3 sends those: two clients that did so would be one session, and both own what either claims.
+    `knows_first`: whether this node knows a client with producer id 0. If not, a 0 is an omitted field of proto3: two
+    clients that omit it would be one session, and both own what either claims.
     """
     _check(request)
     least = 0 if knows_first else 1
@@ -168,6 +168,6 @@ def _check(request: control.OwnRequest) -> None:
 
 
 def check_group(group: str) -> None:
-    """Raises `BadRequestError` for what no group is called."""
+    """Raises `BadRequestError` for an invalid group name."""
     if len(group.encode()) > STRING_BYTES or not _GROUP.fullmatch(group):
         raise BadRequestError(f"a group has {STRING_BYTES} bytes of UTF-8 at most, and no control characters")

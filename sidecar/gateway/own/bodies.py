@@ -1,6 +1,6 @@
-"""Bodies of the sidecar's own APIs: read, written, and what is wrong with them (`proto/sidecar/v1/control.proto`).
+"""Decodes, checks and encodes bodies of the sidecar's own APIs (`proto/sidecar/v1/control.proto`).
 
-Errors are in the body, of a request that does not parse too: a connection never ends by one.
+Errors are in the body, also if a request cannot be decoded: no error closes a connection.
 """
 
 from collections.abc import Awaitable, Callable
@@ -20,18 +20,18 @@ RequestT = TypeVar("RequestT", bound=Message)
 NOBODY: Final = -1
 """In `serving_node`: no node serves the topic. Node ids begin at 0."""
 BODY_BYTES: Final = 1024 * 1024
-"""The longest body that is read."""
+"""The longest body that is decoded."""
 RESOURCES: Final = 1_000
-"""As many may be named in one request."""
+"""The most resources in one request."""
 NAME_BYTES: Final = 255
 STRING_BYTES: Final = 1_024
-"""Of a free string or a group, in UTF-8."""
+"""The longest free string or group, in UTF-8."""
 AT_ONCE: Final = 100
-"""Resources that are listed, or claims that are given up, before others have a turn."""
+"""Resources listed, or claims released, per slice."""
 
 
 class RefusedError(ValueError):
-    """A request is answered with an error alone. The message is for people."""
+    """A request is answered only with an error. The message is for display."""
 
     def __init__(self, message: str, error: control.Error = control.INVALID_REQUEST) -> None:
         super().__init__(message)
@@ -43,7 +43,7 @@ class BadRequestError(RefusedError):
 
 
 def decode(kind: type[RequestT], head: Request) -> RequestT:
-    """A request's body. Raises `BadRequestError`."""
+    """Decode a request's body. Raises `BadRequestError`."""
     frame = head.frame
     size = frame.end - head.body
     name = kind.DESCRIPTOR.name
@@ -62,7 +62,7 @@ def encode_answer(correlation_id: int, body: Message) -> bytes:
 
 
 def check_name(name: str) -> None:
-    """Whether a producer can have this name. Raises `BadRequestError`."""
+    """Check that a producer can have this name. Raises `BadRequestError`."""
     if not name:
         raise BadRequestError("producer_name is empty: sequence ids belong to a name")
     if len(name.encode()) > NAME_BYTES:
@@ -70,7 +70,7 @@ def check_name(name: str) -> None:
 
 
 def fault_of(resource: control.Resource) -> str:
-    """What is wrong with a resource; "" where nothing is."""
+    """The fault of a resource; "" if it is valid."""
     if bool(resource.topic) == bool(resource.name):
         return "give a resource either a topic or a name"
     if resource.HasField("partition") and (resource.name or resource.partition < 0):
@@ -88,7 +88,7 @@ async def serve(
     exchange: Exchange,
     head: Request,
 ) -> None:
-    """Read a request and give the answer that `handle` makes of it, or `refusal` of a `RefusedError`."""
+    """Decode a request, and send the answer that `handle` returns, or that `refusal` makes of a `RefusedError`."""
     try:
         body = await handle(client, decode(kind, head))
     except RefusedError as error:

@@ -2,8 +2,8 @@
 LastSequence (0): the highest sequence ids of a producer name that are in the log.
 
 Topics that other nodes serve are described from the changelog, without the queue, which only the serving node knows.
-LastSequence takes over a topic that no node serves, because only the serving node knows the ids. Nothing else changes
-anything.
+LastSequence takes over a topic that no node serves, because only the serving node knows the ids. Nothing else
+is changed.
 """
 
 import asyncio
@@ -40,7 +40,7 @@ from sidecar.security.acls import Operation
 from sidecar.v1 import control_pb2 as control
 
 KNOW_S: Final = 10.0
-"""How long LastSequence waits for ids that are being read."""
+"""How long LastSequence waits for ids that are being read, in seconds."""
 _WHY: Final = {
     Why.NO_TOPIC: control.UNKNOWN_RESOURCE,
     Why.NO_IDS: control.UNKNOWN_RESOURCE,
@@ -60,7 +60,7 @@ class DescribeOwnersApi:
     _catching_up: CatchingUp
 
     async def handle(self, client: Client, exchange: Exchange, head: Request) -> None:
-        """Owners of resources, and their queues."""
+        """DescribeOwners: owners of resources, and their queues."""
         kinds = control.DescribeOwnersRequest, control.DescribeOwnersResponse
         await serve(*kinds, self._answer, client, exchange, head)
 
@@ -86,7 +86,7 @@ class DescribeOwnersApi:
         return response
 
     async def _describe_topics(self, client: Client, response: control.DescribeOwnersResponse) -> None:
-        """Every governed topic that exists and that the client may know of."""
+        """Every existing governed topic that the client may know of."""
         found = await existing_partitions(self._upstream, None)
         governed = sorted(
             name for name in found if self._governed.policy_of(name) is not None and may_see(client, name)
@@ -99,7 +99,7 @@ class DescribeOwnersApi:
     async def _describe(
         self, client: Client, request: control.DescribeOwnersRequest, response: control.DescribeOwnersResponse
     ) -> None:
-        """The resources that were named, in their order."""
+        """The requested resources, in their order."""
         asked = {each.topic for each in request.resources if is_legal(each.topic.encode())}
         names = {name for name in asked if may_see(client, name)}
         partitions = await existing_partitions(self._upstream, names)
@@ -119,7 +119,7 @@ class DescribeOwnersApi:
                 await asyncio.sleep(0)
 
     async def _describe_claims(self, group: str, response: control.DescribeOwnersResponse) -> None:
-        """Every free string, or all that a group claims."""
+        """Every free string, or all reader claims of a group."""
         keys = self._coordinator.state.claimed(group)
         for first in range(0, len(keys), AT_ONCE):
             ownerships, waiting = self._coordinator.state.describe(keys[first : first + AT_ONCE])
@@ -136,7 +136,7 @@ class DescribeOwnersApi:
         _add_waiting(response, resource.topic, found, resource.partition)
 
     def _add_topic(self, response: control.DescribeOwnersResponse, name: str) -> None:
-        """The topic; where its partitions have their own owners, those after it."""
+        """The topic, followed by its partitions if they have their own owners."""
         found = standing(self._governed, self._nodes, name)
         response.ownerships.append(ownership_of(control.Resource(topic=name), found))
         for index in sorted(index for index in found.owners if index is not None):
@@ -152,7 +152,7 @@ class LastSequenceApi:
         self._nodes = nodes
 
     async def handle(self, client: Client, exchange: Exchange, head: Request) -> None:
-        """The highest sequence ids of a producer name that are in the log: where it goes on (PIP-6)."""
+        """LastSequence: the highest sequence ids of a producer name in the log, after which it continues (PIP-6)."""
         refusal = partial(control.LastSequenceResponse, last_sequence_id=NO_ID)
         await serve(control.LastSequenceRequest, refusal, self._answer, client, exchange, head)
 
@@ -181,7 +181,7 @@ async def existing_partitions(upstream: KafkaUpstream, names: Iterable[str] | No
 
 
 def missing_of(resource: control.Resource, partitions: dict[str, frozenset[int]]) -> str:
-    """What of a topic or partition does not exist; "" where it does, or for a free string."""
+    """Which part of a topic or partition does not exist; "" if it exists, or for a free string."""
     if resource.name:
         return ""
     there = partitions.get(resource.topic, frozenset())
@@ -193,7 +193,7 @@ def missing_of(resource: control.Resource, partitions: dict[str, frozenset[int]]
 
 
 def ownership_of(resource: control.Resource, found: Standing) -> control.Ownership:
-    """How a topic or partition stands; a partition of a topic with one owner has that one."""
+    """The ownership of a topic or partition; a partition of a topic with one owner has that owner."""
     index = resource.partition if resource.HasField("partition") and found.by_partition else None
     owner = found.owners.get(index)
     generation = owner.generation if owner is not None else found.generation
@@ -211,7 +211,7 @@ def ownership_of(resource: control.Resource, found: Standing) -> control.Ownersh
 
 
 def _add_waiting(response: control.DescribeOwnersResponse, topic: str, found: Standing, partition: int | None) -> None:
-    """Who waits for a topic, or for one of its partitions, in order."""
+    """Add the sessions that wait for a topic, or for one of its partitions, in order."""
     for waiter in found.waiting:
         if partition is None or waiter.partition in (None, partition):
             resource = control.Resource(topic=topic, partition=waiter.partition)

@@ -1,8 +1,8 @@
-"""How one Own request is decided: looked at as a whole, then taken as a whole, or given places in every queue.
+"""Decides on Own requests: checks one as a whole, then grants it as a whole, or gives it places in every queue.
 
 A set is checked in one turn of the loop. If any resource is refused, nothing is done. If any has to wait, the request
 takes a place in every queue at once, so that no circular wait arises. If all can be granted, topics are taken over and
-the rest is stored. If something changed between check and take, all is given back and judged again.
+the other claims are stored. If something changes between check and grant, all is released and checked again.
 
 Kafka wiki Single Reader/Writer, PIP-68; docs/reference/own-apis.md.
 """
@@ -21,16 +21,16 @@ from sidecar.resources.requests import ClaimVerdict, Request
 from sidecar.v1 import control_pb2 as control
 
 _BUSY_S: Final = 10.0
-"""How long a request waits for topics that change hands before it is answered so."""
+"""How long a request waits for topics that are being taken over before its answer says so, in seconds."""
 _TAKEOVERS: Final = 32
-"""At once, for all requests of this node."""
+"""The limit of concurrent takeovers for all requests of this node."""
 _FIRST_PAUSE_S: Final = 0.002
 _LONGEST_PAUSE_S: Final = 0.1
 _CHANGING: Final = "its owner is changing; try again"
 
 
 class Granting:
-    """Decides on the requests that `tickets` remembers."""
+    """Decides on the requests in `tickets`."""
 
     def __init__(self, rooms: Rooms, tickets: Tickets) -> None:
         self._rooms = rooms
@@ -38,7 +38,7 @@ class Granting:
         self._takeovers = asyncio.Semaphore(_TAKEOVERS)
 
     async def attempt(self, ticket: Ticket) -> control.OwnResponse | None:
-        """The answer, or None where it waits."""
+        """Decide on a request. Returns the answer, or None if it has to wait."""
         now = asyncio.get_running_loop().time
         until, pause = now() + _BUSY_S, _FIRST_PAUSE_S
         while True:
@@ -49,7 +49,7 @@ class Granting:
                 self.leave(ticket)
                 return self._rooms.not_coordinating(ticket.asked, elsewhere)
             refused = not_allowed(ticket.asked, ticket.client.rights, self._rooms.topics.mode)
-            if refused is not None:  # since it came
+            if refused is not None:  # rights were lost since it arrived
                 self.leave(ticket)
                 return refused
             looks = self._look(ticket)
@@ -73,15 +73,15 @@ class Granting:
             pause = min(2 * pause, _LONGEST_PAUSE_S)
 
     def _without_client(self, ticket: Ticket) -> control.OwnResponse | None:
-        """Nobody hears the answer: nothing is taken. A place stays while its session may come back."""
+        """The request has no connection, so nothing is granted. A place is kept while its session may reconnect."""
         if ticket.stand is Stand.WAITING:
             return None
         self._tickets.forget(ticket)
         return self._rooms.refused(ticket.asked, control.UNAVAILABLE, "the connection was closed")
 
     async def _not_coordinating(self, ticket: Ticket) -> KafkaError | None:
-        """Why this node cannot decide on strings and readers; None where it can. A coordinator epoch that ended makes
-        no other node the coordinator: the one that fenced it may have died, so this node takes the slot anew.
+        """Why this node cannot decide on free strings and reader claims; None if it can. If its coordinator epoch has
+        ended, the node that fenced it may have died: then this node takes the slot again.
         """
         if ticket.request is not None and not self._rooms.coordinator.coordinates:
             try:
@@ -97,7 +97,7 @@ class Granting:
         return looks
 
     def _wait(self, ticket: Ticket) -> control.OwnResponse | None:
-        """Take a place in every queue, or keep those there are; an answer where that cannot be."""
+        """Take a place in every queue, or keep the present ones. Returns an answer if that is not possible."""
         if not ticket.came or self._has_lapsed(ticket):
             ticket.came = asyncio.get_running_loop().time()
             for claim in ticket.claims.values():
@@ -118,7 +118,7 @@ class Granting:
         return None
 
     def _has_lapsed(self, ticket: Ticket) -> bool:
-        """The coordinator ended its places with the session: those for topics go too, or sets would wait in circles."""
+        """Whether the coordinator ended its places with the session. Those for topics then end too (circular waits)."""
         return ticket.is_placed and not self._rooms.coordinator.is_waiting(ticket.asked.token)
 
     def leave(self, ticket: Ticket) -> None:
@@ -130,13 +130,13 @@ class Granting:
         for target, claim in ticket.claims.items():
             self._rooms.topics.leave(claim)
             other = self._tickets.waiting_as(target, claim.claimant.session)
-            if other is not None:  # a session has one place in a queue
+            if other is not None:  # a session has one place per queue
                 self._rooms.topics.keep_place(other.claims[target], other.came)
         if ticket.request is not None:
             self._rooms.coordinator.leave([ticket.asked.token])
 
     async def _take(self, ticket: Ticket) -> dict[Target, Look]:
-        """Take all of it; what stood in the way, by target, where nothing was taken."""
+        """Grant all targets. If one fails, nothing is granted; returns the reasons by target."""
         rooms = self._rooms
         gained = {target: claim for target, claim in ticket.claims.items() if rooms.topics.generation(claim) is None}
         looks = dict(
@@ -159,12 +159,12 @@ class Granting:
         return {}
 
     async def _write_down(self, ticket: Ticket, request: Request) -> tuple[dict[Target, Look], dict[Target, int]]:
-        """What the coordinator grants: what stood in the way, or the generations."""
+        """Store the claims at the coordinator. Returns the reasons of failures, or the generations, by target."""
         targets = ticket.asked.read
         try:
             verdict = await self._rooms.coordinator.take(ticket.client, request)
         except KafkaError as error:
-            ended = error.code == ErrorCode.NOT_LEADER_OR_FOLLOWER  # the epoch: the coordinator of now decides
+            ended = error.code == ErrorCode.NOT_LEADER_OR_FOLLOWER  # epoch ended: the present coordinator decides
             return dict.fromkeys(targets, Look(Prospect.BUSY) if ended else not_now(error)), {}
         if verdict.prospect is not Prospect.READY:
             return _by_target(targets, verdict), {}
@@ -176,7 +176,7 @@ class Granting:
 
 
 def _by_target(targets: Sequence[Target], verdict: ClaimVerdict) -> dict[Target, Look]:
-    """What the coordinator says of each target."""
+    """The coordinator's verdict by target."""
     if verdict.prospect is not Prospect.REFUSED:
         return dict.fromkeys(targets, Look(verdict.prospect))
     return {

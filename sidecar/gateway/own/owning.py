@@ -1,4 +1,4 @@
-"""The Own requests of a node, from their first call to their loss.
+"""The Own requests of a node, from the first call to the loss of the claims.
 
 A waiting request has no task: a change of a resource wakes the first in its queue, and `granting` decides. A place, or
 a promotion that was not fetched yet, is kept while a call with its token is in progress and 5 s longer.
@@ -24,7 +24,7 @@ from sidecar.v1 import control_pb2 as control
 
 _SWEEP_S: Final = 0.5
 _SWEEPS_PER_LOOK: Final = 2
-"""The end of a grace is no event: the queues are looked at as well."""
+"""Sweeps per check of all queues: the end of a grace is no event, so queues are checked regularly."""
 
 
 class Ownerships:
@@ -40,12 +40,12 @@ class Ownerships:
     # A request --------------------------------------------------------------------------------------------------------
 
     async def own(self, client: Client, asked: Asked) -> control.OwnResponse:
-        """Grant it, refuse it, or let it wait for `wait_s`. Raises `BadRequestError` for a token of another request."""
+        """Grant, refuse, or wait for `wait_s`. Raises `BadRequestError` if the token belongs to another request."""
         ticket = self.tickets.get(asked.token)
         if ticket is not None and ticket.asked.fingerprint != asked.fingerprint:
             raise BadRequestError("this token stands for another request: 16 new random bytes for each")
         if ticket is not None and ticket.asked.session != asked.session:
-            await self._abandon(ticket)  # its connection broke, though nobody here knows that yet
+            await self._abandon(ticket)  # its connection is dead, which was not noticed yet
             ticket = None
         if ticket is not None and ticket.stand is Stand.OVER and ticket.has_moved:
             self.tickets.forget(ticket)
@@ -60,9 +60,9 @@ class Ownerships:
         return await self._outcome(ticket, client, asked.wait_s)
 
     def connect(self, ticket: Ticket, client: Client) -> None:
-        """Another connection speaks for the session of a request."""
+        """Bind a request to one more connection of its session."""
         if not client.is_alive():
-            return  # its end was reported already: nobody would take it back
+            return  # its end was reported already: nothing would unbind it
         if ticket.asked.session.is_plain:
             return
         self.tickets.connect(ticket, client)
@@ -71,14 +71,14 @@ class Ownerships:
             self._bind(client, ticket.asked)
 
     def _speak_by(self, ticket: Ticket, client: Client) -> None:
-        """What a request owns, asks for or waits for hangs on a connection that stands: it may be the only one left."""
+        """Bind the claims and places of a request to an open connection, which may be the only one left."""
         if ticket.stand is Stand.OWNING:
             for claim in ticket.claims.values():
                 self._rooms.topics.join(claim, client.connection_id)
             return
         for target, claim in ticket.claims.items():
             ticket.claims[target] = claim.by(client.connection_id, client.is_alive)
-        self._wake(ticket)  # it takes its places anew where they were the other connection's
+        self._wake(ticket)  # takes its places again if they belonged to another connection
 
     def _bind(self, client: Client, asked: Asked) -> None:
         try:
@@ -98,7 +98,7 @@ class Ownerships:
                         refusal = await self._confirm(ticket)
                         if refusal is not None:
                             return refusal
-                    self._check_all(ticket)  # what is being let go of now is checked when that is over
+                    self._check_all(ticket)  # a release in progress checks its targets at its end
                     ticket.heard()
                     return self._rooms.owned(ticket)
                 if ticket.stand is Stand.OVER:
@@ -112,7 +112,7 @@ class Ownerships:
         return self._rooms.waiting(ticket)
 
     async def _confirm(self, ticket: Ticket) -> control.OwnResponse | None:
-        """Why it is unknown what a request owns, where that may be another node's affair by now."""
+        """An answer if this node may no longer know what the request owns, because another node may coordinate now."""
         try:
             await self._rooms.coordinator.lease.confirm()
         except KafkaError as error:
@@ -124,13 +124,13 @@ class Ownerships:
         if ticket.answer is None:
             return self._rooms.owned(ticket)
         if not ticket.lost:
-            self.tickets.forget(ticket)  # refused: the same token may try again
+            self.tickets.forget(ticket)  # refused: the token may be used again
         return ticket.answer
 
     # Connections ------------------------------------------------------------------------------------------------------
 
     def connection_closed(self, client: Client) -> None:
-        """A client is gone: what was bound to its connection is no longer claimed or waited for."""
+        """End the claims and places that were bound to a closed connection."""
         self.attendance.gone(client)
         for ticket in self.tickets.of_connection(client.connection_id):
             if ticket.asked.session.is_plain:
@@ -145,7 +145,7 @@ class Ownerships:
     # Deciding ---------------------------------------------------------------------------------------------------------
 
     async def _admit(self, client: Client, asked: Asked) -> Ticket | control.OwnResponse:
-        """Remember a request that can be decided on here, or say why it cannot."""
+        """Store a request that can be decided here, or return why it cannot."""
         rooms = self._rooms
         if len(self.tickets) >= TICKETS:
             return rooms.refused(asked, control.UNAVAILABLE, f"{TICKETS} requests own or wait on this node already")
@@ -165,7 +165,7 @@ class Ownerships:
         if not client.is_alive():
             return rooms.refused(asked, control.UNAVAILABLE, "the connection was closed")
         ticket = self.tickets.get(asked.token)
-        if ticket is not None:  # the same came on another connection meanwhile
+        if ticket is not None:  # the same request arrived on another connection in the meantime
             self.connect(ticket, client)
             return ticket
         request = Request(asked.token, asked.session, asked.name, asked.mode, wishes) if wishes else None
@@ -192,7 +192,7 @@ class Ownerships:
             self._tasks.start(self._drive(ticket))
 
     async def _drive(self, ticket: Ticket) -> None:
-        """Decide on a request, as often as something happens to what it asks for meanwhile."""
+        """Decide on a request, again if its targets change in the meantime."""
         try:
             while ticket.is_due and ticket.stand in (Stand.TRYING, Stand.WAITING):
                 ticket.is_due = False
@@ -210,7 +210,7 @@ class Ownerships:
             ticket.notify()  # for a call that is about to take it back
 
     def _settle(self, ticket: Ticket, answer: control.OwnResponse) -> None:
-        """It is decided; where no Own waits for it Watch reports it, or the next call."""
+        """Apply a decision. If no Own waits for it, Watch or the next call reports it."""
         is_owning = ticket.stand is Stand.OWNING
         ticket.answer = None if is_owning else answer
         if ticket.own_calls == 0:
@@ -225,8 +225,8 @@ class Ownerships:
         ticket.notify()
 
     def _begin_owning(self, ticket: Ticket) -> None:
-        """All its connections stand for what it owns, and no other request of its session does any more. A loss
-        while it was written down is not reported yet.
+        """Bind its claims to all its connections, and to no other request of its session. A loss while the claims were
+        stored is not reported yet.
         """
         for target, claim in ticket.claims.items():
             for client in ticket.clients.values():
@@ -238,21 +238,21 @@ class Ownerships:
         self._check_all(ticket)
 
     def _leave(self, ticket: Ticket) -> None:
-        """Give up every place; others may come first now."""
+        """Give up every place, and wake the next in the queues."""
         if ticket.stand is Stand.WAITING:
             self._granting.leave(ticket)
             for target in ticket.asked.targets:
                 self.target_changed(target)
 
     async def _abandon(self, ticket: Ticket) -> None:
-        """The connection that a request was bound to counts as dead: nothing of it stays."""
+        """End a request completely, because its connection counts as dead."""
         self._leave(ticket)
         await self.let_go(ticket, list(ticket.owned))
         self.tickets.forget(ticket)
         ticket.client.sever()
 
     async def let_go(self, ticket: Ticket, targets: Collection[Target]) -> Look:
-        """Release what a request owns; why not, where that fails for some: those it owns still."""
+        """Release targets of a request. Returns the reason if that fails for some, which it then still owns."""
         rooms = self._rooms
         ticket.released.update(targets)
         written = [target for target in targets if target.is_written]
@@ -274,11 +274,11 @@ class Ownerships:
             if target not in kept:
                 self.tickets.disowned(ticket, target)
             elif target in ticket.owned:
-                self._check(ticket, target)  # what happened to it meanwhile
+                self._check(ticket, target)  # it may have changed in the meantime
         return failed or Look(Prospect.READY)
 
     async def withdraw(self, ticket: Ticket) -> None:
-        """A request that waits shall do so no more; one that is being decided, or promoted, is decided first."""
+        """End a waiting request; one that is being decided, or promoted, is decided first."""
         while ticket.is_driven or ticket.stand is Stand.TRYING:
             await asyncio.wait([ticket.listen()])
         if ticket.stand is Stand.WAITING:
@@ -289,11 +289,11 @@ class Ownerships:
     # What happens -----------------------------------------------------------------------------------------------------
 
     def topic_changed(self, topic: str, partition: int | None) -> None:
-        """Whose a topic or partition is may have changed."""
+        """The owner of a topic or partition may have changed."""
         self.target_changed(Target("", topic, WHOLE if partition is None else partition, ""))
 
     def token_changed(self, token: bytes, lost: Collection[Key]) -> None:
-        """The coordinator has news for a token: its turn has come, or it lost these."""
+        """The coordinator reports for a token that its turn has come, or that it lost these claims."""
         ticket = self.tickets.get(token)
         if ticket is None:
             return
@@ -304,13 +304,13 @@ class Ownerships:
         self._wake(ticket)
 
     def target_changed(self, target: Target) -> None:
-        """Report the loss to those that lost a target, and let the first in its queue try."""
+        """Report the loss of a target to its former owners, and wake the first in its queue."""
         for ticket in self.tickets.owners(target):
             self._check(ticket, target)
         self._wake_first(target)
 
     def _wake_first(self, target: Target) -> None:
-        """Let the longest waiter try; and of a topic also the head of its queue, where that is another one."""
+        """Wake the request that has waited longest; for a topic also the head of its queue, if that is another one."""
         first = self.tickets.first_waiting(target)
         if first is None:
             return
@@ -326,7 +326,7 @@ class Ownerships:
             self._check(ticket, target)
 
     def _check(self, ticket: Ticket, target: Target) -> None:
-        """Whether a request still owns a target."""
+        """Check that a request still owns a target, and report a loss."""
         if target in ticket.released:
             return
         ownership = self._rooms.standing(ticket, target)
@@ -345,11 +345,11 @@ class Ownerships:
         ticket.notify()
 
     async def _give_up(self, ticket: Ticket) -> None:
-        """No call came for it: its place, or what it was promoted to, goes to another."""
+        """Give up the place or promotion of a request without calls, so that others can have it."""
         if ticket.calls:
-            return  # one came just now
+            return  # a call has just arrived
         if ticket.is_driven:
-            self.attendance.left_alone(ticket)  # it may be promoted this moment: that is kept as long again
+            self.attendance.left_alone(ticket)  # it may be promoted just now: that is kept for the same time
             return
         self._leave(ticket)
         look = await self.let_go(ticket, list(ticket.owned))
@@ -359,7 +359,7 @@ class Ownerships:
             self.attendance.left_alone(ticket)  # and again
 
     async def run(self) -> None:
-        """Give up what nobody has called for too long, and look at queues that no event may end. Until cancelled."""
+        """Give up requests without calls, and check queues for which no event may come. Runs until cancelled."""
         turns = 0
         while True:
             await asyncio.sleep(_SWEEP_S)

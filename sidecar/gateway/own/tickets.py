@@ -1,5 +1,5 @@
-"""What a node remembers of Own requests by their tokens: what each owns, waits for and lost, and which calls attend to
-it. Decides nothing.
+"""Stores a node's Own requests by token: what each owns, waits for and has lost, and its calls in progress. Decides
+nothing.
 
 A request with the same token is the same request, so one whose answer was lost can be sent again without harm. `Watch`
 returns what happened to a token since its last answer.
@@ -24,13 +24,13 @@ NameT = TypeVar("NameT")
 FoundT = TypeVar("FoundT", bound="dict[bytes, Ticket]")
 
 TICKETS: Final = 200_000
-"""As many requests own or wait at once on one node."""
+"""The limit of requests that own or wait on one node."""
 LOST_KEPT: Final = 10_000
-"""As many tokens are remembered that own nothing any more: a repeat of theirs claims nothing anew."""
+"""The limit of stored tokens that own nothing any more: a repetition of their request does not claim again."""
 
 
 class Stand(Enum):
-    """How a request stands as a whole."""
+    """The state of a request as a whole."""
 
     TRYING = "it is being decided"
     WAITING = "it has its places"
@@ -40,10 +40,10 @@ class Stand(Enum):
 
 @dataclass(slots=True, eq=False)
 class Ticket:
-    """One request. `clients` are the connections that speak for it; `calls` how many of
-    theirs wait right now, `own_calls` those of Own, which receive a grant; Watch receives it where there are none.
+    """One request. `clients`: the connections to which it is bound; `calls`: the number of their waiting calls;
+    `own_calls`: those of Own, which receive a grant. If there are none, Watch receives it.
 
-    `kept_until` (monotonic seconds): a place, or a promotion, is kept this long without a call.
+    `kept_until` (monotonic seconds): the time until which a place or promotion is kept without a call.
     """
 
     asked: Asked
@@ -60,58 +60,56 @@ class Ticket:
     own_calls: int = 0
     kept_until: float = 0.0
     came: float = 0.0
-    """When it took its places, all of them at once (monotonic seconds)."""
+    """When it took all its places at once (monotonic seconds)."""
     is_placed: bool = False
-    """It has, or had, places of the coordinator's."""
+    """Whether it has, or had, places at the coordinator."""
     is_promoted: bool = False
-    """It was granted while no Own waited for it, and no call has reported that yet."""
+    """Whether it was granted while no Own waited, and no call has reported that yet."""
     is_driven: bool = False
     is_due: bool = False
-    """Something happened to what it asks for since it was last decided on."""
+    """Whether its targets have changed since the last decision."""
     listeners: set[asyncio.Future[None]] = field(default_factory=set[asyncio.Future[None]])
 
     @property
     def is_alive(self) -> bool:
-        """Whether a connection stands for it."""
+        """Whether it is bound to an open connection."""
         return any(client.is_alive() for client in self.clients.values())
 
     @property
     def client(self) -> Client:
-        """The connection that spoke for it last."""
+        """The connection that was bound last."""
         return next(reversed(self.clients.values()))
 
     @property
     def lapses(self) -> bool:
-        """Whether it is given up where no call comes: a place, or a promotion. A loss that was not reported costs no
-        more than what was lost.
-        """
+        """Whether it is given up if no call comes: places and promotions are, an unreported loss is not."""
         return self.stand is Stand.WAITING or (self.stand is Stand.OWNING and self.is_promoted)
 
     def heard(self) -> list[control.Ownership]:
-        """Takes what was not reported yet."""
+        """Returns the changes that were not reported yet, and marks them as reported."""
         news, self.news, self.is_promoted = list(self.news.values()), {}, False
         return news
 
     @property
     def has_moved(self) -> bool:
-        """Whether all that it owned is another node's business now."""
+        """Whether other nodes now serve or coordinate everything that it owned."""
         return bool(self.lost) and all(each.error == control.NOT_SERVING for each in self.lost.values())
 
     def notify(self) -> None:
-        """Something changed: listeners look again."""
+        """Wake all listeners, because something has changed."""
         listeners, self.listeners = self.listeners, set()
         for listener in listeners:
             _rouse(listener)
 
     def listen(self) -> asyncio.Future[None]:
-        """Done at the next change."""
+        """Returns a future that is done at the next change."""
         listener: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.listeners.add(listener)
         return listener
 
 
 class Tickets:
-    """All of a node's, by token, by what they own and by what they wait for."""
+    """All requests of a node, by token, by owned targets and by targets that they wait for."""
 
     def __init__(self) -> None:
         self._by_token: dict[bytes, Ticket] = {}
@@ -128,18 +126,18 @@ class Tickets:
         return self._by_token.get(token)
 
     def add(self, ticket: Ticket, client: Client) -> None:
-        """Remember a request that a connection makes."""
+        """Store a request of a connection."""
         self._by_token[ticket.asked.token] = ticket
         self.connect(ticket, client)
 
     def connect(self, ticket: Ticket, client: Client) -> None:
-        """A connection speaks for a request."""
+        """Bind a request to a connection."""
         ticket.clients.pop(client.connection_id, None)
         ticket.clients[client.connection_id] = client
         self._of_connection.setdefault(client.connection_id, {})[ticket.asked.token] = ticket
 
     def of_connection(self, connection: int) -> list[Ticket]:
-        """The requests that a connection speaks for, which it does no more."""
+        """Returns the requests of a connection, and unbinds them from it."""
         found = list(self._of_connection.pop(connection, {}).values())
         for ticket in found:
             if len(ticket.clients) > 1:
@@ -147,13 +145,13 @@ class Tickets:
         return found
 
     def owning(self, ticket: Ticket, owned: dict[Target, int]) -> None:
-        """It was granted all this."""
+        """Note the targets that a request was granted."""
         ticket.stand, ticket.owned = Stand.OWNING, owned
         for target in owned if self._is_known(ticket) else ():
             self._owners.setdefault(target, {})[ticket.asked.token] = ticket
 
     def disowned(self, ticket: Ticket, target: Target) -> None:
-        """It owns a target no longer; that it was promoted to it is no news any more."""
+        """Note that a request no longer owns a target; its promotion to it is not reported any more."""
         ticket.owned.pop(target, None)
         if target in ticket.news and not ticket.news[target].error:
             del ticket.news[target]
@@ -162,18 +160,18 @@ class Tickets:
             self.over(ticket)
 
     def waits(self, ticket: Ticket) -> None:
-        """It has a place for each of its targets."""
+        """Note that a request has a place for each of its targets."""
         ticket.stand = Stand.WAITING
         for target in ticket.asked.targets if self._is_known(ticket) else ():
             self._waiting.setdefault(target, OrderedDict())[ticket.asked.token] = ticket
 
     def waits_no_more(self, ticket: Ticket) -> None:
-        """Its places are gone."""
+        """Note that a request has no places any more."""
         for target in ticket.asked.targets:
             _take_out(self._waiting, target, ticket)
 
     def over(self, ticket: Ticket) -> None:
-        """Nothing is left of it; its token is remembered for a while, and a Watch for it ends."""
+        """End a request. Its token is stored for a while, and its Watch ends."""
         ticket.stand = Stand.OVER
         ticket.notify()
         if self._is_known(ticket):
@@ -182,7 +180,7 @@ class Tickets:
             self.forget(self._by_token[next(iter(self._over))])
 
     def forget(self, ticket: Ticket) -> None:
-        """Its token means nothing any more."""
+        """Forget a request and its token."""
         token = ticket.asked.token
         self.waits_no_more(ticket)
         for target in list(ticket.owned):
@@ -197,7 +195,7 @@ class Tickets:
             ticket.notify()
 
     def _is_known(self, ticket: Ticket) -> bool:
-        """Whether it was not forgotten while something was under way for it: its connection may be gone."""
+        """Whether the request is still stored: its connection may have closed in the meantime."""
         return self._by_token.get(ticket.asked.token) is ticket
 
     def owners(self, target: Target) -> list[Ticket]:
@@ -205,22 +203,22 @@ class Tickets:
         return list(self._owners.get(target, {}).values())
 
     def first_waiting(self, target: Target) -> Ticket | None:
-        """The request that waits for it longest."""
+        """The request that has waited longest for a target."""
         found = self._waiting.get(target)
         return next(iter(found.values())) if found else None
 
     def waiting_as(self, target: Target, session: str) -> Ticket | None:
-        """The request of a session that waits for it longest."""
+        """The request of a session that has waited longest for a target."""
         found = self._waiting.get(target, OrderedDict[bytes, Ticket]()).values()
         return next((ticket for ticket in found if ticket.asked.session == session), None)
 
     def waited_for(self) -> Iterable[Target]:
-        """Everything that somebody waits for."""
+        """All targets for which requests wait."""
         return list(self._waiting)
 
 
 def _take_out(index: MutableMapping[NameT, FoundT], name: NameT, ticket: Ticket) -> None:
-    """Take a request out of an index, unless its token stands for another one by now."""
+    """Remove a request from an index, unless another request has its token by now."""
     found = index.get(name)
     if found is not None and found.get(ticket.asked.token) is ticket:
         del found[ticket.asked.token]
@@ -229,8 +227,8 @@ def _take_out(index: MutableMapping[NameT, FoundT], name: NameT, ticket: Ticket)
 
 
 class Attendance:
-    """The calls of Own and Watch that are under way, and the requests that nobody calls for. While one does, and 5 s
-    longer, the place or promotion of a request is kept.
+    """The calls of Own and Watch in progress, and the requests without calls. During a call, and for 5 s longer, the
+    place or promotion of a request is kept.
     """
 
     def __init__(self) -> None:
@@ -239,7 +237,7 @@ class Attendance:
 
     @contextmanager
     def attended(self, ticket: Ticket, *, by_own: bool = False) -> Iterator[None]:
-        """A call for a request is under way: what it waits for, or was promoted to, is kept."""
+        """During a call for a request: its place or promotion is kept."""
         ticket.calls += 1
         ticket.own_calls += by_own
         self._unattended.pop(ticket.asked.token, None)
@@ -251,18 +249,18 @@ class Attendance:
             self.left_alone(ticket)
 
     def left_alone(self, ticket: Ticket) -> None:
-        """Nobody calls for a request for the time being."""
+        """Note that a request has no call now."""
         if ticket.calls == 0 and ticket.lapses:
             ticket.kept_until = asyncio.get_running_loop().time() + KEPT_S
             self._unattended[ticket.asked.token] = ticket
 
     def waits(self, ticket: Ticket) -> None:
-        """A request took its places, or keeps them: without a call, not for longer than before."""
+        """Note that a request took or keeps its places: this does not extend the time without a call."""
         if ticket.asked.token not in self._unattended:
             self.left_alone(ticket)
 
     async def park(self, client: Client, ticket: Ticket, seconds: float | None) -> None:
-        """Until something happens to a request, its client is gone, or so many seconds have passed."""
+        """Wait until a request changes, its client disconnects, or `seconds` have passed."""
         listener = ticket.listen()
         parked = self._parked.setdefault(client.connection_id, set())
         parked.add(listener)
@@ -279,20 +277,20 @@ class Attendance:
                 self._parked.pop(client.connection_id, None)
 
     def gone(self, client: Client) -> None:
-        """Its calls end."""
+        """End the calls of a client that has disconnected."""
         for listener in self._parked.pop(client.connection_id, ()):
             _rouse(listener)
 
     def forget(self, ticket: Ticket) -> None:
-        """Nothing of it is kept for anybody."""
+        """Forget a request."""
         self._unattended.pop(ticket.asked.token, None)
 
     def lapsed(self) -> Iterator[Ticket]:
-        """The requests that nobody has called for too long, each once; others may be called for in between."""
+        """The requests that had no call for too long, each once; calls may arrive during the iteration."""
         now = asyncio.get_running_loop().time()
         for token, ticket in list(self._unattended.items()):
             if self._unattended.get(token) is not ticket:
-                continue  # it was called for meanwhile
+                continue  # a call has arrived in the meantime
             if not ticket.lapses:
                 del self._unattended[token]
             elif now > ticket.kept_until:
