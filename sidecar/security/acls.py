@@ -8,8 +8,8 @@ The rules (KIP-11, KIP-290; `StandardAuthorizerData.findAclRule` of Kafka 4.1):
 - One DENY that applies outweighs every ALLOW.
 - ALLOW of READ, WRITE, DELETE or ALTER allows DESCRIBE too; ALLOW of ALTER_CONFIGS allows DESCRIBE_CONFIGS too. A DENY
   denies its own operation alone. ALL is every operation.
-- If no ACL applies the action is denied. If no ACL of any principal names the resource, it is
-  `allow.everyone.if.no.acl.found` that decides.
+- If no ACL applies the action is denied. If no ACL of any principal names the resource,
+  `allow.everyone.if.no.acl.found` decides.
 
 A decision takes one look-up for each length of PREFIXED names, and two more: microseconds with 10,000 ACLs.
 Rights are bits: bit n is the operation with Kafka's number n.
