@@ -1,11 +1,11 @@
-"""Work that would hold the event loop and needs nothing of it: done by one thread, one piece after the other.
+"""One thread for work that would block the event loop and does not need it. It does one piece of work at a time.
 
-For codecs, which work without Python's lock. One thread, so that strangers' batches take one core at most, and the
-memory of one batch at a time (`sidecar.protocol.room`); who waits for it is bounded by the callers. What a client sent
-has an `Allowance`.
+It is for codecs, which work without Python's lock. There is one thread, so that batches of strangers take one core at
+most, and the memory of one batch at a time (`sidecar.protocol.room`). The callers limit how many pieces of work wait.
+Work on a client's data needs an `Allowance`.
 
-The thread has a lower priority than the loop, brokers and clients on the same cores. Not the lowest: it needs Python's
-lock now and then, and the loop waits for a thread that has the lock and no core.
+The thread has a lower priority than the loop, brokers and clients on the same cores. It does not have the lowest: it
+needs Python's lock now and then, and the loop waits while the thread has the lock and no core.
 """
 
 import asyncio
@@ -22,16 +22,16 @@ from sidecar.protocol.room import give_back, take_room
 ResultT = TypeVar("ResultT")
 
 _NICE: Final = 10
-"""Of the thread: a tenth of the share that others on its core have (sched(7))."""
+"""The thread's nice value: it gets a tenth of the share of other threads on its core (sched(7))."""
 _SWITCH_S: Final = 0.0005
-"""How long the loop waits for Python's lock while the thread runs Python, and the other way round; 5 ms by default."""
+"""How long the loop waits for Python's lock while the thread runs Python, and vice versa. Python's default is 5 ms."""
 
 
 class _Thread:
-    """What the loop knows of it."""
+    """What the loop knows about the thread."""
 
     pieces = 0
-    """Of work, without an end yet."""
+    """Pieces of work that have not ended."""
     has_room = False
 
 
@@ -39,7 +39,7 @@ def _begin() -> None:
     take_room()
     _Thread.has_room = True
     sys.setswitchinterval(_SWITCH_S)
-    if sys.platform == "linux":  # elsewhere a priority is the whole process's
+    if sys.platform == "linux":  # on other systems a priority applies to the whole process
         os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICE)
 
 
@@ -47,7 +47,7 @@ _THREAD: Final = ThreadPoolExecutor(1, "aside", _begin)
 
 
 async def aside(work: Callable[[], ResultT]) -> ResultT:
-    """Have it done; raises what it raises. What it returns must not be in the thread's room."""
+    """Run `work` in the thread. Raises what `work` raises; its result must not be in the thread's `Room`."""
     loop = asyncio.get_running_loop()
     _Thread.pieces += 1
     try:
@@ -59,8 +59,8 @@ async def aside(work: Callable[[], ResultT]) -> ResultT:
 
 
 class Opened:
-    """What allowances were taken for in this process since the start: bytes that were opened, and seconds for which
-    more had to wait.
+    """Counts of all allowances in this process since its start: bytes opened, and seconds for which work waited for
+    its client's allowance.
     """
 
     size = 0
@@ -68,9 +68,9 @@ class Opened:
 
 
 class Allowance:
-    """What the thread opens for one client connection: one piece at a time, so that pieces of others have their turn
-    between two, and `limits.Bounds.opened_a_second` bytes. `async with` waits for both. A piece may take more than is
-    left; the next one waits for that.
+    """Limits what the thread opens for one client connection: one piece at a time, so that pieces of other clients are
+    done in between, and `limits.Bounds.opened_a_second` bytes a second. `async with` waits for both. A piece may exceed
+    what is left of the allowance; the next piece then waits longer.
     """
 
     __slots__ = ("_at", "_left", "_one")
@@ -94,7 +94,7 @@ class Allowance:
         self._one.release()
 
     def spend(self, size: int) -> None:
-        """So many bytes were opened."""
+        """Count `size` bytes that were opened."""
         self._left -= size
         Opened.size += size
 

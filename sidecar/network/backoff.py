@@ -1,4 +1,4 @@
-"""How long to wait after a failure: before a broker is tried again, and between the tries of one undertaking."""
+"""How long to wait after a failure: before the next connection to a broker, and between the tries of an operation."""
 
 import asyncio
 import random
@@ -10,9 +10,10 @@ _BACKOFF_MAX: Final = 2.0
 
 
 class ReconnectBackoff:
-    """When a broker may be tried again after failures: exponential from 50 ms to 2 s with full jitter (seconds).
+    """When a node may connect to a broker again after failures. The wait grows exponentially from 50 ms to 2 s, and
+    each wait is reduced at random by up to half.
 
-    `reason` is that of the last failure.
+    `not_before` is in seconds of the event loop's clock. `reason` is the reason of the last failure.
     """
 
     __slots__ = ("_failures", "_random", "not_before", "reason")
@@ -30,11 +31,11 @@ class ReconnectBackoff:
 
 
 class RetryTimeoutError(TimeoutError):
-    """The deadline for all tries passed. The message says what the last one ran into."""
+    """The deadline for all tries passed. The message has the reason why the last try failed."""
 
 
 class Retry:
-    """One undertaking of several tries. `first` and `ceiling` bound its pauses, `deadline` all of it (in seconds)."""
+    """An operation of several tries. `first` and `ceiling` bound its pauses, `deadline` its whole time (in seconds)."""
 
     __slots__ = ("_ceiling", "_deadline", "_first", "_limit", "_pauses", "_random", "_what")
 
@@ -55,11 +56,11 @@ class Retry:
         return self._deadline - asyncio.get_running_loop().time()
 
     def progressed(self) -> None:
-        """A step succeeded: the next pause is short again. The deadline stays."""
+        """A step succeeded: the next pause is short again. The deadline does not change."""
         self._pauses = 0
 
     async def pause(self, reason: object) -> None:
-        """Wait for the next try. Raises `RetryTimeoutError` where it would lie behind the deadline."""
+        """Wait until the next try. Raises `RetryTimeoutError` if the next try would begin after the deadline."""
         longest = min(self._ceiling, self._first * 2 ** min(self._pauses, 30))
         self._pauses += 1
         delay = longest * self._random.uniform(0.5, 1.0)

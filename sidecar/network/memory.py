@@ -1,19 +1,21 @@
-"""Memory for requests of all clients together: large ones that are being received, and all that the node keeps because
-something else has to come first (a broker, a login, an owner, an earlier request).
+"""One limit on the memory for requests of all clients: large requests that are being received, and all requests that
+the node stores while they wait for something (a broker, a login, an owner, an earlier request).
 
-As with Kafka's `queued.max.request.bytes` nobody gets an error when it is used up: clients that need more are not read
-until there is room. A request in the shared receive buffer takes none of it, so what can be passed on at once goes on.
-While it is used up a connection is read as a broker reads one: nothing more before its requests are answered, and in
-small pieces.
+As with Kafka's `queued.max.request.bytes`, no client gets an error when the memory is used up: the node stops reading
+from clients that need more, until there is room. A request in the shared receive buffer takes no memory, so requests
+that can be passed on at once are still served. While the memory is used up, the node reads a connection as a broker
+does: only after its requests are answered, and in small pieces.
 
-Strangers may begin requests and never end them. So memory follows what has arrived, not what was announced; the oldest
-unfinished request gets more all the same, or many that grow together would wait for each other for ever; while somebody
-waits, who sends nearly nothing of an unfinished request is closed. `used` goes back when the bytes are gone, wherever
-they went: no room has to give anything back.
+Strangers may begin requests and never complete them. Therefore:
 
-So all that is taken is one and a half times the limit, a request, and a piece for each connection. Who waits is given
-something in time: first those are closed that keep requests behind a parked one, as for how long it is parked is for
-the client to say; after half a minute the connection that holds most, whichever it is.
+- A request gets memory for the bytes that have arrived, not for the size that it announced.
+- The oldest unfinished request gets more even then: otherwise many growing requests would wait for each other for ever.
+- While a connection waits, the node closes connections that send nearly nothing of an unfinished request.
+- `used` falls when Python frees the bytes, wherever they were: no room has to give memory back.
+
+So the memory in use is at most one and a half times the limit, one request, and one piece for each connection. A
+connection that waits gets memory in time: the node first closes connections that store requests behind a parked one,
+because the client decides how long that one is parked; after half a minute it closes the connection that has the most.
 """
 
 import asyncio
@@ -22,26 +24,26 @@ from typing import Final, Protocol
 from sidecar.protocol.primitives import Octets
 
 STEP: Final = 4 * 1024 * 1024
-"""What a request grows by at a time, at most."""
+"""Bytes by which a request grows at a time, at most."""
 LOOK_S: Final = 2.0
-"""Between two looks at who holds memory while others wait."""
+"""Seconds between two looks at which connections have memory, while others wait for it."""
 LEAST: Final = 64 * 1024
-"""Bytes of an unfinished request that have to come between two looks."""
+"""Bytes of an unfinished request that must arrive between two looks."""
 PARKED: Final = 2
-"""Looks that somebody has waited for until those are closed that keep requests behind a parked one."""
+"""How many looks a connection waits before one that stores requests behind a parked request is closed."""
 STUCK: Final = 15
-"""Looks that somebody has waited for until the connection that holds most is closed: longer than it takes to give up a
-broker.
+"""How many looks a connection waits before the connection that has the most memory is closed: longer than the node
+takes to give up a broker.
 """
 
 
 class HeldBytes(bytearray):
-    """Bytes of one request, counted as long as anybody has them."""
+    """Bytes of one request, counted until Python frees them."""
 
     __slots__ = ("_granted", "_memory", "counted")
 
     def __init__(self, given: int | Octets, memory: "RequestMemory") -> None:
-        """`given`: so many bytes of zero, or a copy of these."""
+        """`given`: the number of zero bytes, or the bytes to copy."""
         super().__init__(given)
         self._memory = memory
         self._granted = 0
@@ -49,13 +51,13 @@ class HeldBytes(bytearray):
         memory.used += size
 
     def grant(self, more: int) -> None:
-        """It may have so many bytes more, which it takes when it `grow`s: not while an event loop reads into it."""
+        """Allow `more` bytes, which the next `grow` adds: it must not grow while an event loop reads into it."""
         self._granted += more
         self.counted += more
         self._memory.used += more
 
     def grow(self, least: int) -> None:
-        """Room for what was granted, or for `least` bytes where nothing was."""
+        """Grow by the bytes that were granted, or by `least` bytes if none were."""
         if not self._granted:
             self.grant(least)
         self.extend(bytes(self._granted))
@@ -66,47 +68,47 @@ class HeldBytes(bytearray):
 
 
 class Holder(Protocol):
-    """A connection with an unfinished request, or with some that wait."""
+    """A connection that has an unfinished request, or requests that wait."""
 
     @property
     def unfinished_bytes(self) -> int:
-        """How much of it has arrived."""
+        """Bytes of the unfinished request that have arrived."""
         ...
 
     @property
     def is_awaited(self) -> bool:
-        """Whether its rest is for the peer to send: the node does not hold it up."""
+        """Whether the node waits for the peer to send the rest, and not the peer for the node to read it."""
         ...
 
     @property
     def held_bytes(self) -> int:
-        """Bytes of its requests that wait, or have no answer yet."""
+        """Bytes of its requests that wait or have no answer yet."""
         ...
 
     @property
     def is_parked(self) -> bool:
-        """Whether the first of its requests is answered when the client says."""
+        """Whether the client decides when the first of its requests is answered."""
         ...
 
     def starve(self) -> None:
-        """Read no more until `feed`."""
+        """Stop reading until `feed`."""
         ...
 
     def feed(self) -> None:
-        """Read on."""
+        """Continue to read."""
         ...
 
     def too_slow(self) -> None:
-        """Close it: others wait for its memory."""
+        """Close the connection: others wait for its memory."""
         ...
 
     def too_much(self) -> None:
-        """Close it: nothing else would give memory back."""
+        """Close the connection: nothing else would free memory."""
         ...
 
 
 class _Unfinished:
-    """One request. Its bytes are kept as long as it is unfinished."""
+    """One unfinished request. It keeps a reference to its bytes."""
 
     __slots__ = ("held", "looks", "seen", "size", "waits")
 
@@ -114,10 +116,10 @@ class _Unfinished:
         self.held = held
         self.size = size
         self.seen: int | None = None
-        """What had arrived at the last look; None where it waited then, or was not there."""
+        """Bytes that had arrived at the last look; None if it waited for memory then, or did not exist."""
         self.waits = False
         self.looks = 0
-        """Since when it waits."""
+        """For how many looks it has waited."""
 
     @property
     def step(self) -> int:
@@ -125,8 +127,8 @@ class _Unfinished:
 
 
 class RequestMemory:
-    """`limit` bytes for all. `used`: those that are taken, which may be some more; `waits`: how often a connection had
-    to wait so far.
+    """`limit`: bytes for all connections. `used`: bytes in use, which may be somewhat more. `waits`: how often a
+    connection has had to wait so far.
     """
 
     def __init__(self, limit: int) -> None:
@@ -134,13 +136,13 @@ class RequestMemory:
         self.used = 0
         self.waits = 0
         self._unfinished: dict[Holder, _Unfinished] = {}
-        """The oldest first."""
+        """In order of age, the oldest first."""
         self._held_up: dict[Holder, int] = {}
-        """Connections that are not read because of what they hold, and for how many looks."""
+        """Connections that are not read because of the memory that they have, and for how many looks."""
         self.connections: set[Holder] = set()
-        """All whose requests may be kept."""
+        """All connections whose requests may be stored."""
         self._parked: dict[Holder, int] = {}
-        """At the last look: connections that kept so many bytes behind a parked request."""
+        """At the last look: the connections with a parked request, and the bytes that each had."""
         self._waiting = 0
         self._serving = False
         self._looking: asyncio.TimerHandle | None = None
@@ -152,8 +154,8 @@ class RequestMemory:
         return self._waiting + len(self._held_up)
 
     def hold_up(self, holder: Holder) -> None:
-        """Read no more of a connection that holds some of what is used up, until it holds nothing or there is room. One
-        with an unfinished request has to end that first.
+        """Stop reading from a connection that has some of the memory, until it has none or there is room. Does nothing
+        for a connection with an unfinished request: that must be completed first.
         """
         if holder not in self._unfinished and holder not in self._held_up and holder.held_bytes:
             self._held_up[holder] = 0
@@ -162,15 +164,15 @@ class RequestMemory:
             self._watch()
 
     def let_go(self, holder: Holder) -> None:
-        """It holds nothing any more."""
+        """The connection has no more memory: read from it again."""
         if self._held_up.pop(holder, None) is not None:
             holder.feed()
 
     def begin(self, holder: Holder, arrived: int, size: int, least: int) -> HeldBytes:
-        """Bytes for a request of `size` of which so many have arrived, room for `least` where there is some. The
-        connection may have to wait.
+        """Return bytes for a request of `size` bytes, of which `arrived` have arrived; with room for `least` bytes if
+        there is some. The connection may have to wait.
         """
-        self.let_go(holder)  # more was read all the same: TLS had it
+        self.let_go(holder)  # more arrived although it is not read: TLS had read it already
         wanted = min(size, max(4 * arrived, least))
         if self.used + wanted > self.limit and (self._unfinished or not self._may_be_exceeded):
             wanted = arrived
@@ -181,9 +183,9 @@ class RequestMemory:
         return held
 
     def more(self, holder: Holder) -> None:
-        """What a request has is full: it grows, now or when there is room."""
+        """The bytes of a request are full: it grows, now or when there is room."""
         each = self._unfinished[holder]
-        if each.waits:  # it was read all the same: TLS had more
+        if each.waits:  # more arrived although it is not read: TLS had read it already
             return
         if self._may_grow(holder, each):
             each.held.grant(each.step)
@@ -191,17 +193,17 @@ class RequestMemory:
             self._wait(holder, each)
 
     def end(self, holder: Holder) -> None:
-        """Its request is complete, or never will be."""
+        """The request of the connection is complete, or never will be."""
         self._held_up.pop(holder, None)
         each = self._unfinished.pop(holder, None)
         if each is not None and each.waits:
             self._waiting -= 1
-            holder.feed()  # its rest was read all the same: TLS had more
+            holder.feed()  # the rest arrived although it is not read: TLS had read it already
         if self._waiting:
             self._serve_soon()
 
     def freed(self, size: int) -> None:
-        """Bytes are gone."""
+        """`size` bytes are free again."""
         self.used -= size
         if self._waiting or self._held_up:
             self._serve_soon()
@@ -213,7 +215,7 @@ class RequestMemory:
 
     @property
     def _may_be_exceeded(self) -> bool:
-        """Whether it is unfinished requests that take the memory: one of them has to become complete then."""
+        """Whether other memory is at most half the limit: unfinished requests have the rest, and one must complete."""
         return self.used - sum(each.held.counted for each in self._unfinished.values()) <= self.limit // 2
 
     def _wait(self, holder: Holder, each: _Unfinished) -> None:
@@ -235,7 +237,7 @@ class RequestMemory:
             self._loop.call_soon(self._serve)
 
     def _serve(self) -> None:
-        """Let those go on that there is room for, the oldest first."""
+        """Let connections continue for which there is room, the oldest first."""
         self._serving = False
         for holder, each in list(self._unfinished.items()):
             if each.waits and self._may_grow(holder, each):
@@ -265,7 +267,7 @@ class RequestMemory:
             self._parked = {}
 
     def _make_way(self) -> None:
-        """Close one that keeps what others have waited for so long."""
+        """Close a connection that has memory if others have waited too long for it."""
         looks = max((*(each.looks for each in self._unfinished.values()), *self._held_up.values()), default=0)
         if not looks:
             return
@@ -279,7 +281,7 @@ class RequestMemory:
             self._begin_anew()
 
     def _begin_anew(self) -> None:
-        """What the one that is closed gives back is for those who wait: they have as long again to get it."""
+        """Count from 0 again for those that wait: they get what the closed connection frees."""
         for each in self._unfinished.values():
             each.looks = 0
         self._held_up = dict.fromkeys(self._held_up, 0)

@@ -1,13 +1,13 @@
-"""TLS that is received in turns, a few records of a connection and then others have theirs, and sent in pieces, the
-next when the peer has taken the last.
+"""TLS that receives a limited number of records of one connection in a turn, so that others are served in between. It
+sends in pieces, the next when the peer has taken the last.
 
-What a record costs does not depend on its size. A KeyUpdate of TLS 1.3 has 27 bytes, costs 12 µs and is answered.
-Whoever has shaken hands may send as many as it likes, without a login: 5 MB of them took 2.4 s of the event loop in one
-turn. So records are counted before OpenSSL sees them, by the lengths in their headers.
+A record costs the same whatever its size. A KeyUpdate of TLS 1.3 has 27 bytes, costs 12 µs and needs an answer. A
+client may send any number of them after the handshake, without a login: 5 MB of them took 2.4 s of the event loop in
+one turn. So records are counted before OpenSSL gets them, by the lengths in their headers.
 
-TLS encrypts at once what it is given, and keeps it until the peer reads: a 40 MB request took 80 MB that nobody
-counted, and its writer was not stopped. What has not been written yet stays where it was, and counts as it did
-(`sidecar.network.memory`).
+TLS encrypts at once all that is written to it, and stores it until the peer reads: a 40 MB request took 80 MB that
+were not counted, and its writer was not paused. Here data that is not written yet stays in its own memory and is still
+counted there (`sidecar.network.memory`).
 """
 
 import asyncio
@@ -23,17 +23,17 @@ from sidecar.protocol.primitives import Octets
 
 PIECE: Final = 64 * 1024
 RECORDS: Final = 128
-"""That are decrypted before others have a turn: 2 ms of the smallest; of the largest, which a transfer has, 2 MiB."""
+"""Records of a connection that are decrypted in one turn: 2 ms of the smallest, or 2 MiB of the largest."""
 _HEADER: Final = 5
 """Bytes of a record's header (RFC 8446, 5.1); the last two are the length of the rest."""
 
 
 class PacedTls(asyncio.BufferedProtocol):
-    """Between the transport of a socket and the event loop's own TLS, to which it is the transport."""
+    """A protocol between a socket's transport and the event loop's own TLS; that TLS has it as its transport."""
 
     def __init__(self, protocol: asyncio.BaseProtocol, context: ssl.SSLContext, shake_s: float, end_s: float) -> None:
-        """`shake_s`, `end_s`: the time for a handshake and for the end. `protocol` is connected after the former, and
-        `shaken` is done then; it raises OSError where there is no handshake.
+        """`shake_s`, `end_s`: seconds for the handshake and for the shutdown. After the handshake `protocol` is
+        connected and `shaken` is done; `shaken` raises OSError if the handshake failed.
         """
         loop = asyncio.get_running_loop()
         self.shaken: Final[asyncio.Future[None]] = loop.create_future()
@@ -45,18 +45,18 @@ class PacedTls(asyncio.BufferedProtocol):
         self._raw: Any = None
         self._view = memoryview(b"")
         self._waiting = b""
-        """What was read and TLS has not got yet."""
+        """Bytes that were read and not given to TLS yet."""
         self._count = 0
-        """Records of this turn."""
+        """Records in this turn so far."""
         self._rest = 0
-        """How much of a record has still to be read, or to be given to TLS."""
+        """Bytes of the current record that are still to be read, or to be given to TLS."""
         self._head = b""
-        """The beginning of a header of which the rest was not there."""
+        """The first bytes of a header whose rest has not arrived."""
         self._is_held = self._has_turn = False
-        """TLS wants nothing; a turn is to come."""
+        """`_is_held`: TLS has paused reading. `_has_turn`: the next turn is scheduled."""
 
     def end(self) -> None:
-        """Without a handshake."""
+        """Give up: the handshake did not succeed."""
         self.shaken.cancel()
         if self._raw is not None:
             self._raw.abort()
@@ -95,7 +95,7 @@ class PacedTls(asyncio.BufferedProtocol):
     # Turns --------------------------------------------------------------------------------------------------------
 
     def _cut(self, view: memoryview, end: int) -> int:
-        """How many of so many bytes this turn may have."""
+        """Return how many of the first `end` bytes of `view` may be given to TLS in this turn."""
         at, count = self._rest, self._count
         if self._head:
             more = _HEADER - len(self._head)
@@ -117,7 +117,7 @@ class PacedTls(asyncio.BufferedProtocol):
         return min(at, end)
 
     def _ask_turn(self) -> None:
-        """Read no more before the next turn."""
+        """Stop reading until the next turn."""
         if not self._raw.is_closing():
             self._raw.pause_reading()
         if not self._has_turn:
@@ -141,12 +141,12 @@ class PacedTls(asyncio.BufferedProtocol):
     # Transport, to TLS --------------------------------------------------------------------------------------------
 
     def pause_reading(self) -> None:
-        """Give and read nothing."""
+        """Stop reading, and give nothing to TLS."""
         self._is_held = True
         self._raw.pause_reading()
 
     def resume_reading(self) -> None:
-        """Go on with what waits, then with what is to be read."""
+        """Give TLS the bytes that wait, then read again."""
         self._is_held = False
         if self._waiting or self._has_turn:
             self._ask_turn()
@@ -154,13 +154,13 @@ class PacedTls(asyncio.BufferedProtocol):
             self._raw.resume_reading()
 
     def __getattr__(self, name: str) -> Any:
-        """All else is the socket's: `write`, `close`, `get_extra_info` and more."""
+        """Everything else is done by the socket's transport: `write`, `close`, `get_extra_info` and more."""
         return getattr(self._raw, name)
 
 
 class PacedTransport(asyncio.Transport):
-    """In front of `inner`, whose protocol says by `is_full` whether its writer is to stop, and calls `send` when
-    it may go on.
+    """A transport that writes to `inner` in pieces. The protocol of `inner` returns by `is_full` whether to pause, and
+    calls `send` when writing may continue.
     """
 
     def __init__(self, inner: asyncio.Transport, is_full: Callable[[], bool]) -> None:
@@ -172,7 +172,7 @@ class PacedTransport(asyncio.Transport):
         self._closing = False
 
     def send(self) -> bool:
-        """Go on with what is left. Returns whether all of it is sent."""
+        """Write what is left. Returns whether all of it was written to `inner`."""
         rest = self._rest
         while rest and not self._is_full():
             part = rest.popleft()
@@ -213,7 +213,7 @@ class PacedTransport(asyncio.Transport):
         self._inner.abort()
 
     def is_closing(self) -> bool:
-        """Whether `close` was called, or it has ended."""
+        """Whether `close` was called, or the connection has ended."""
         return self._closing or self._inner.is_closing()
 
     def get_write_buffer_size(self) -> int:

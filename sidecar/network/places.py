@@ -1,5 +1,5 @@
-"""Places for work that only so much of may be under way, shared out by address: those of strangers who never finish
-leave places to others. It knows no time: whoever waits too long gives up by itself.
+"""Limits how much work of one kind runs at a time, and shares the places by client address: addresses whose work never
+ends leave places for others. There is no timeout here: a caller that waits too long cancels its own wait.
 """
 
 import asyncio
@@ -9,31 +9,31 @@ from typing import Final
 from sidecar.network.admission import address_group
 
 _PART: Final = 4
-"""One address has a quarter of all places at most."""
+"""One address (`address_group`) gets a quarter of all places at most."""
 
 
 class Places:
-    """`count` places. A place that is free goes to the address whose turn it is, not to who asks most often."""
+    """`count` places. A free place goes to the address whose turn it is, not to the one with the most requests."""
 
     def __init__(self, count: int) -> None:
         self.free = count
         self._most = max(1, count // _PART)
         self._taken: Counter[str] = Counter()
         self._queues: dict[str, deque[asyncio.Future[None]]] = {}
-        """Who waits, by address; the address whose turn is next stands first."""
+        """Waiters by address; the first address is the next to get a place."""
 
     @property
     def taken(self) -> int:
-        """How many are not free."""
+        """How many places are in use."""
         return self._taken.total()
 
     @property
     def waiting(self) -> int:
-        """How many wait for a place."""
+        """How many callers wait for a place."""
         return sum(map(len, self._queues.values()))
 
     async def take(self, host: str) -> None:
-        """Returns with a place, which has to be given back."""
+        """Wait for a place; the caller must give it back."""
         group = address_group(host)
         if self.free and group not in self._queues and self._taken.get(group, 0) < self._most:
             self._give(group)
@@ -51,7 +51,7 @@ class Places:
             raise
 
     def give_back(self, host: str) -> None:
-        """A place is not needed any more."""
+        """Return a place that the caller no longer needs."""
         group = address_group(host)
         self.free += 1
         self._taken[group] -= 1
@@ -71,14 +71,14 @@ class Places:
                 del self._queues[group]
 
     def _hand_on(self) -> None:
-        """Give what is free to the first address that may have one, and let it stand behind the others."""
+        """Give free places to the first addresses that may have one; each then goes to the end of the order."""
         for group in list(self._queues):
             if not self.free:
                 return
             if self._taken.get(group, 0) >= self._most:
                 continue
             queue = self._queues.pop(group)
-            while queue and queue[0].cancelled():  # whoever waited for it gave up in this turn
+            while queue and queue[0].cancelled():  # its waiter was cancelled in this turn
                 queue.popleft()
             if not queue:
                 continue

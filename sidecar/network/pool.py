@@ -1,8 +1,8 @@
-"""Buffers for large answers of brokers, used again once nobody holds them.
+"""Buffers for large answers of brokers, reused once nothing refers to them.
 
-A Fetch answer of a megabyte in a new buffer costs the kernel its pages and Python their zeroes, a third of what
-passing it on costs at all. A buffer is free when nothing but the pool refers to it: a frame, a view of it, or a
-transport that has not sent it yet all count as references. So nobody has to give a buffer back, and none is
+For a new buffer of a megabyte, the kernel has to find pages and Python has to fill them with zeroes: a third of the
+whole cost of passing on a Fetch answer. A buffer is free when only the pool refers to it: a frame, a view of it, or a
+transport that has not sent it yet all count as references. So no code has to give a buffer back, and none is
 overwritten while it is in use.
 """
 
@@ -12,11 +12,11 @@ from typing import Final
 _STEP: Final = 64 * 1024
 _KEPT_BYTES: Final = 4 * 1024 * 1024
 _FREE: Final = 3
-"""The list of the pool, the loop's own name, and the argument of getrefcount."""
+"""References to a free buffer: the pool's list, the loop variable, and the argument of getrefcount."""
 
 
 class BufferPool:
-    """Buffers of any size, at most 4 MiB of them kept."""
+    """Buffers of any size. The pool stores at most 4 MiB of them."""
 
     __slots__ = ("_buffers",)
 
@@ -25,11 +25,11 @@ class BufferPool:
 
     @property
     def kept_bytes(self) -> int:
-        """What the pool holds on to, in use or not."""
+        """Bytes of the pool's buffers, in use or free."""
         return sum(len(buffer) for buffer in self._buffers)
 
     def take(self, size: int) -> bytearray:
-        """A buffer of at least `size` bytes, with whatever was in it."""
+        """Return a buffer of at least `size` bytes. Its old content is still in it."""
         for buffer in self._buffers:
             if size <= len(buffer) <= 4 * size + _STEP and getrefcount(buffer) == _FREE:
                 return buffer
@@ -41,7 +41,7 @@ class BufferPool:
         return fresh
 
     def _make_room(self, size: int) -> None:
-        """Let go of buffers that nobody uses, the oldest first, as far as needed."""
+        """Remove free buffers, the oldest first, until there is room for `size` bytes."""
         for buffer in list(self._buffers):
             if self.kept_bytes + size <= _KEPT_BYTES:
                 return

@@ -1,4 +1,4 @@
-"""When a client's connection is read: while nothing pauses it and there is memory for what it sends."""
+"""Decides when a client's connection is read: while nothing pauses it and there is memory for its requests."""
 
 import asyncio
 from collections import deque
@@ -17,11 +17,11 @@ from sidecar.protocol.primitives import I16
 FIRST_FRAME_LIMIT: Final = 512 * 1024
 _WAITING: Final = 32  # requests that are read after a parked one
 _STRANGERS: Final = 2 * 1024
-"""What is read at once, and after a parked request, of a client that has not shown yet who it is: requests of a login
-have some hundred bytes, and thousands of strangers may wait for one.
+"""Bytes that are read at a time, or after a parked request, from a client that has not sent a valid first request.
+Requests of a login have a few hundred bytes, and thousands of strangers may wait for one.
 """
 _HELD_BACK: Final = 512 * 1024
-"""What TLS may have read from a socket and not passed on: one read of 256 KiB, and more than the rest of a record."""
+"""Bytes that TLS may have read from a socket and not passed on: one read of 256 KiB, and more than a record's rest."""
 
 _KEY_BEHIND: Final = 6
 """Length prefix and API key."""
@@ -30,8 +30,8 @@ _TLS: Final = b"\x16\x03"
 
 
 class Reading(FrameReceiver):
-    """What `ClientConnection` is made of: its requests that wait and those without an answer, whether it is read, and
-    what of its answers its client has not taken. Implements `sidecar.network.memory.Holder`.
+    """Base of `ClientConnection`: its waiting and its unanswered requests, whether it is read, and which bytes of its
+    answers the client has not taken. Implements `sidecar.network.memory.Holder`.
     """
 
     __slots__ = (
@@ -63,8 +63,8 @@ class Reading(FrameReceiver):
         self.read_at_once = _STRANGERS
         self._pause = self._weight = 0
         self.closed = False
-        self.bytes_out = self._kept = 0  # of answers: handed to the socket, and those that wait for their turn
-        self._largest = self._largest_end = 0  # of the large answers on their way, and what `bytes_out` was behind it
+        self.bytes_out = self._kept = 0  # bytes of answers: handed to the socket; waiting for their turn
+        self._largest = self._largest_end = 0  # the largest unsent answer, and `bytes_out` at its end
         self._is_parked = self._starves = False
         self._exchanges: deque[Exchange] = deque()
         self._waiting: deque[Frame] = deque()
@@ -78,16 +78,16 @@ class Reading(FrameReceiver):
 
     @property
     def pending(self) -> Iterator[Exchange]:
-        """Those requests, the oldest first."""
+        """The requests without an answer, the oldest first."""
         return iter(self._exchanges)
 
     def first_request_valid(self) -> None:
-        """The client has shown that it speaks Kafka: larger frames are allowed from now on, and more at once."""
+        """Allow larger frames, and more bytes at a time: the client has sent a valid Kafka request."""
         self.limit_frames(self._request_limit)
         self.read_at_once = RECEIVE_BYTES
 
     def limit_frames(self, size: int) -> None:
-        """No frame may have more bytes from now on, and of each API no more than `protocol.limits` says."""
+        """Limit each frame to `size` bytes from now on, and to the limit of its API in `protocol.limits`."""
         self.largest_frame = min(size, self._request_limit)
         self.frame_limit = min(limits.SMALL_FRAME_BYTES, self.largest_frame)
 
@@ -95,7 +95,7 @@ class Reading(FrameReceiver):
         return size <= limits.frame_bytes(key, self.largest_frame)
 
     def reject(self, reason: str, detail: str) -> None:
-        """Close for what the client sent."""
+        """Close the connection because of what the client sent."""
         raise NotImplementedError
 
     def abort(self) -> None:
@@ -119,10 +119,10 @@ class Reading(FrameReceiver):
         return len(self._waiting) >= _WAITING or sum(frame.size for frame in self._waiting) >= self.read_at_once
 
     def is_silent(self, limit_s: float) -> bool:
-        """Whether the client's machine does not answer any more. Asked every `keepalive.LOOK_S` seconds.
+        """Whether the client's machine no longer answers. Called every `keepalive.LOOK_S` seconds.
 
-        What a client sends acknowledges what it has got. So the kernel, which is a system call, is not asked about one
-        that sent a request less than half the limit ago: thousands of idle readers do.
+        A client's packets acknowledge what it has received. So there is no system call for a client that sent a request
+        less than half the limit ago, as thousands of idle readers do.
         """
         if self.requests != self._requests_seen:
             self._requests_seen, self._looks_left = self.requests, int(limit_s / 2 / LOOK_S)
@@ -132,15 +132,15 @@ class Reading(FrameReceiver):
         return self._transport is not None and not self.closed and has_silent_peer(self._transport, limit_s)
 
     def _behind(self) -> int:
-        """What the answers after the first one weigh, in bytes."""
+        """The weight of the answers after the first one, in bytes."""
         return self._weight - self._exchanges[0].weight if self._exchanges else 0
 
     # Recipient (`sidecar.network.unread`) -------------------------------------------------------------------------
 
     @property
     def unread_bytes(self) -> int:
-        """What is kept: an answer is in one piece of memory until the last byte of it is sent, and the kernel may take
-        three of its four megabytes at once.
+        """Bytes that the node stores for the client. An answer is one piece of memory until its last byte is sent,
+        although the kernel may take three of its four megabytes at once.
         """
         unsent = self._unsent()
         if unsent and self.bytes_out - unsent < self._largest_end:
@@ -152,12 +152,12 @@ class Reading(FrameReceiver):
         return self.bytes_out - self._unsent()
 
     def _note_large(self, size: int) -> None:
-        """The socket gets a large answer now, of so many bytes. The largest one counts until its last byte is taken."""
+        """Note that the socket gets a large answer of `size` bytes. The largest counts until its last byte is taken."""
         if size > self._largest or self.taken_bytes - size >= self._largest_end:
             self._largest, self._largest_end = size, self.bytes_out
 
     def too_much_unread(self) -> None:
-        """Close at once: nobody reads what the node keeps for it, and there is too much of that."""
+        """Close at once: the client does not read its answers, and all such answers together take too much memory."""
         self.reject("unread", f"{self.unread_bytes} bytes of answers that it did not read, and too much of that in all")
         self.abort()
 
@@ -168,7 +168,7 @@ class Reading(FrameReceiver):
 
     @property
     def is_awaited(self) -> bool:
-        return self._is_parked or self._reading  # parked: for how long is for the client to say
+        return self._is_parked or self._reading  # parked: the client decides how long
 
     @property
     def is_parked(self) -> bool:
@@ -180,7 +180,7 @@ class Reading(FrameReceiver):
         return waiting + sum(exchange.request_bytes for exchange in self._exchanges)
 
     def starve(self) -> None:
-        """Read no more; what was read is taken up as ever, so that its memory comes back."""
+        """Stop reading. Requests that were read are handled as usual, so that their memory becomes free."""
         self._starves = True
         self._stop_reading()
 
@@ -191,8 +191,8 @@ class Reading(FrameReceiver):
 
     @property
     def has_left(self) -> bool:
-        """Whether the peer has gone while the connection was not read, and what it sent has no whole request that was
-        not taken up: one without an answer (acks=0) counts although nobody waits.
+        """Whether the peer has closed while the connection was not read, and has sent no whole request that was not
+        handled. A request without an answer (acks=0) must be handled although nobody waits for it.
         """
         if self._reading or self._stopped or self._transport is None:
             return False
@@ -216,9 +216,9 @@ class Reading(FrameReceiver):
 
 
 def reason_of(size: int, head: bytes, largest: int) -> tuple[str, str]:
-    """Why a frame is refused by its length, before it is received: a word for the metrics and a sentence for people.
-    `size`: what the first four bytes announce; `head`: what has arrived; `largest`: the frame limit of this connection,
-    in bytes.
+    """Return why a frame is refused by its length, before it is received: a word for the metrics and a sentence for
+    people. `size`: the length in the first four bytes; `head`: the bytes that have arrived; `largest`: the frame limit
+    of this connection, in bytes.
     """
     if head.startswith(_HTTP):
         return "http", "an HTTP request on the Kafka port"

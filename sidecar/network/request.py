@@ -1,4 +1,4 @@
-"""A client's request: its frame with what the header says, and the place of its answer among the connection's."""
+"""A client's request: its frame and header, and the place of its answer among the connection's answers."""
 
 from time import perf_counter
 from typing import ClassVar, Protocol
@@ -11,7 +11,8 @@ from sidecar.protocol.primitives import Octets
 class Request:
     """One request and its fixed header. `body` is the offset after the client id in the frame's buffer.
 
-    The frame may be borrowed (see `sidecar.network`): what keeps the request beyond the callback calls `own` first.
+    The frame may be borrowed (see `sidecar.network`): code that stores the request beyond the callback calls `own`
+    first.
     """
 
     __slots__ = ("body", "client_id", "correlation_id", "frame", "key", "version")
@@ -25,8 +26,8 @@ class Request:
         self.body = body
 
     def own(self) -> int:
-        """Move to memory that stays, unless it is there. Returns how far: what to add to positions in the frame that
-        were found before, 0 or less.
+        """Copy a borrowed frame into its own memory. Returns the number (0 or less) to add to positions in the frame
+        that were found before.
         """
         frame = self.frame
         owned = frame.own()
@@ -56,11 +57,11 @@ class Connection(Protocol):
     closed: bool
 
     def answer_ready(self, exchange: "Exchange") -> None:
-        """An exchange has its answer, which leaves when its turn comes."""
+        """An exchange has its answer, which is written when its turn comes."""
         ...
 
     def forward_now(self, exchange: "Exchange", frame: Frame, head: Octets = b"") -> bool:
-        """Write a broker's answer, after `head`, straight through. False where it is not this exchange's turn."""
+        """Write `head` and a broker's answer at once. Returns False if it is not this exchange's turn."""
         ...
 
     def error_answered(self, exchange: "Exchange", code: int) -> None:
@@ -79,10 +80,10 @@ class Connection(Protocol):
 class Exchange:
     """A request and the place of its answer. Rooms above derive from it to keep what they need until the answer comes.
 
-    `weight`: bytes that the answer may have, where that can be much; once it waits for its turn, those that it has.
-    `answer_bytes`: size of the answer that was given. `started`: when it was read, in seconds of `perf_counter`.
-    `upstream`: for so many seconds of its time a broker was waited for, by the answer that made this one; infinite for
-    all of it.
+    `weight`: bytes that the answer may have, if that can be many; once the answer waits for its turn, its size.
+    `answer_bytes`: size of the answer. `started`: when the request was read, in seconds of `perf_counter`.
+    `upstream`: seconds for which the node waited for the broker whose answer completed this one; infinite if that was
+    the whole time.
     """
 
     __slots__ = (
@@ -100,7 +101,7 @@ class Exchange:
         "weight",
     )
     is_patient: ClassVar[bool] = False
-    """Whether it may wait longer than its client asked for, until the client sends another request: see `hurry`."""
+    """Whether the answer may wait longer than the client asked, until the client sends another request: see `hurry`."""
 
     def __init__(self, connection: Connection, request: Request) -> None:
         self.connection = connection
@@ -117,14 +118,14 @@ class Exchange:
         self._answer: list[Octets] | None = None
 
     def renew(self, correlation_id: int) -> None:
-        """The client has its answer, and sent the same request again: be the place of that one's answer."""
+        """Use this exchange for a repetition of the same request, after the client has its answer."""
         self.correlation_id = correlation_id
         self.started = TURN.began if TURN.running else perf_counter()
         self.upstream = 0.0
         self.answered = False
 
     def answer(self, parts: list[Octets]) -> None:
-        """Give the whole answer, length prefix included. A second answer is a bug."""
+        """Set the whole answer, length prefix included. A second answer is a bug."""
         assert not self.answered, "answered twice"
         self.answered = True
         if TURN.waited > self.upstream:  # noqa: PLR1730 - calling max() takes longer
@@ -134,14 +135,14 @@ class Exchange:
         self.connection.answer_ready(self)
 
     def hurry(self) -> None:
-        """The client sent another request, which is answered after this one: wait no longer than it asked for."""
+        """The client sent another request, which is answered after this one: wait no longer than the client asked."""
 
     def note_error(self, code: int) -> None:
         """Report that the answer carries an error code."""
         self.connection.error_answered(self, code)
 
     def answer_frame(self, frame: Frame) -> None:
-        """Give a broker's answer as it is."""
+        """Answer with a broker's frame, unchanged."""
         assert not self.answered, "answered twice"
         self.answered = True
         self.upstream = TURN.waited
@@ -150,7 +151,7 @@ class Exchange:
             self.connection.answer_ready(self)
 
     def answer_behind(self, head: Octets, frame: Frame, rest: int) -> None:
-        """Give a broker's answer from `rest` on, after a head of this node's own."""
+        """Answer with a head of this node's own and a broker's answer from `rest` on."""
         assert not self.answered, "answered twice"
         self.answered = True
         self.upstream = TURN.waited
@@ -161,7 +162,7 @@ class Exchange:
             self.connection.answer_ready(self)
 
     def replace_answer(self, parts: list[Octets]) -> None:
-        """Send another answer than the one that was given, which has not been written yet."""
+        """Replace an answer that has not been written yet."""
         assert self.answered, "not answered yet"
         self._answer = parts
         self.answer_bytes = len(parts[0]) if len(parts) == 1 else sum(map(len, parts))

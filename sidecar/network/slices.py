@@ -1,8 +1,8 @@
-"""Work that is legal and long, in slices: others have their turn between two of them.
+"""Runs long work in slices, so that other work has its turn between two slices.
 
-The work is a generator that yields after each slice, so that it reads as it would without; where it is known to be
-short `protocol.primitives.at_once` runs it. While several are at work each waits for the others, so that all of them
-together take one slice of each turn of the loop.
+The work is a generator that yields after each slice, so that its code stays in its normal order. If the work is known
+to be short, `protocol.primitives.at_once` runs it. While several pieces of work run, each waits for the others, so that
+all together take one slice in each turn of the loop.
 """
 
 import asyncio
@@ -13,13 +13,13 @@ ResultT = TypeVar("ResultT")
 
 
 class AtWork:
-    """How many are at work in this process, and how many slices there were since the start."""
+    """How many pieces of work run in this process, and how many slices were run since its start."""
 
     count = slices = 0
 
 
 async def in_slices(steps: Generator[None, None, ResultT]) -> ResultT:
-    """Run to the end, one slice in a turn of the loop; raises what the work raises."""
+    """Run the work to its end, at most one slice in a turn of the loop. Raises what the work raises."""
     AtWork.count += 1
     try:
         while True:

@@ -1,8 +1,8 @@
-"""Keep a reference to tasks that nobody awaits, and report their failures: the event loop holds tasks only weakly.
+"""Keeps a reference to tasks that nobody awaits, and reports their failures: the event loop has only weak references.
 
-Loops run as long as the node does: one that raises, or ends by itself, is reported and begins again. A node without one
-of them would look healthy and lose what the loop keeps: its leases, its fences, its snapshots. So `Loops.failing` names
-those that fail again and again, and the node is not ready then.
+Loops run as long as the node does. A loop that raises, or ends by itself, is reported and started again. Without one of
+its loops a node would look healthy, but lose what the loop maintains: its leases, its fences, its snapshots. So
+`Loops.failing` returns the loops that fail repeatedly, and the node is not ready then.
 """
 
 import asyncio
@@ -15,12 +15,12 @@ _LONGEST_PAUSE_S: Final = 5.0
 _OFTEN: Final = 3
 """Failures in a row after which a loop counts as failing."""
 _STEADY_S: Final = 120.0
-"""A loop that ran for this time without a failure has recovered: longer than the longest pause of any loop."""
+"""Seconds without a failure after which a loop has recovered: longer than the longest pause of any loop."""
 
 
 def take_failure(task: asyncio.Task[Any], *expected: type[BaseException]) -> None:
-    """To be called when a task is done whose callers may all have gone. What is not `expected` is a mistake of ours:
-    the event loop's handler hears of it, although a caller that still waits raises it as well.
+    """Take the exception of a finished task whose callers may all have been cancelled. An exception that is not
+    `expected` is a bug: the event loop's handler gets it, although a caller that still waits raises it as well.
     """
     error = None if task.cancelled() else task.exception()
     if error is not None and not isinstance(error, expected):
@@ -51,7 +51,7 @@ class Tasks:
                 self._failed(error)
 
     async def cancel(self) -> None:
-        """End what still runs."""
+        """Cancel all tasks that still run, and wait for their end."""
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
@@ -74,12 +74,12 @@ class Loops:
         self._loops: dict[str, _Loop] = {}
 
     def start(self, name: str, work: Callable[[], Coroutine[Any, Any, None]]) -> asyncio.Task[None]:
-        """Run `work` for ever; it is begun anew with a call. Cancel the task to end it."""
+        """Run `work` for ever: after each failure it is called again. Cancel the task to end it."""
         loop = self._loops[name] = _Loop(asyncio.get_running_loop().time())
         return self._tasks.start(self._run(name, loop, work))
 
     def failing(self) -> dict[str, str]:
-        """What keeps each loop from running that fails again and again."""
+        """The loops that fail repeatedly, each with its last error."""
         now = asyncio.get_running_loop().time()
         return {
             name: loop.problem

@@ -1,8 +1,8 @@
-"""A listening socket with TLS whose handshakes do not hold the event loop.
+"""A listening socket with TLS whose handshakes do not block the event loop.
 
-A handshake costs the loop about 1 ms, and after a network failure thousands of clients come back at once. So a few are
-begun in each turn of the loop, and only of clients that have sent something; the others wait in the kernel or here.
-Each connection gets the TLS context of the moment: files that change need no restart. SNI is not looked at.
+A handshake takes about 1 ms of the loop, and after a network failure thousands of clients reconnect at once. So each
+turn of the loop begins a few handshakes, and only with clients that have sent something; the others wait in the kernel
+or here. Each connection gets the current TLS context: changed files need no restart. SNI is ignored.
 """
 
 import asyncio
@@ -20,20 +20,20 @@ from sidecar.network.paced_tls import PacedTls
 
 HANDSHAKE_S: Final = 10.0
 PER_TURN: Final = 4
-"""Handshakes that begin in one turn of the event loop: some 4 ms."""
+"""Handshakes that begin in one turn of the event loop: about 4 ms."""
 UNFINISHED: Final = 1024
-"""Connections without a finished handshake."""
+"""The most connections without a finished handshake."""
 _READY: Final = 256
-"""Clients that have spoken and wait for their turn; with more no other is accepted."""
+"""Clients that have sent something and wait for their handshake; from this number on no more are accepted."""
 _ACCEPTED_PER_TURN: Final = 64
 _SHUTDOWN_S: Final = 5.0
 _NO_FILES_S: Final = 1.0
-"""How long nobody is accepted after the process ran out of file descriptors."""
+"""How long no connection is accepted after the process ran out of file descriptors."""
 
 
 class HandshakeHooks(Protocol):
-    """What becomes of handshakes; implementations never raise. One that was closed before it began has failed, too,
-    unless the client hung up itself.
+    """Gets the result of each handshake; implementations never raise. A handshake that was closed before it began has
+    failed too, unless the client closed the connection.
     """
 
     def handshake_done(self) -> None: ...
@@ -47,7 +47,9 @@ class Seated(Protocol):
 
 
 class TlsListener:
-    """A `listening.Listener` with TLS; `factory` makes their protocols, `context` returns the TLS context of now."""
+    """A `listening.Listener` with TLS. `factory` makes a connection's protocol; `context` returns the current TLS
+    context.
+    """
 
     def __init__(
         self,
@@ -58,24 +60,24 @@ class TlsListener:
         handshake_s: float = HANDSHAKE_S,
         unfinished: int = UNFINISHED,
     ) -> None:
-        """`admission`: gives each connection its seat, which becomes that of its protocol when the handshake is done;
-        None where all are let in. `handshake_s`: the time from there to the end of a handshake. `unfinished`: how many
-        may be without one; for one more, the oldest is closed.
+        """`admission`: gives each connection its seat, which its protocol gets when the handshake begins; None admits
+        all. `handshake_s`: seconds from admission to the end of the handshake. `unfinished`: how many connections may
+        be without a finished handshake; for one more, the oldest is closed.
         """
         self._most_unfinished = unfinished
         self._factory = factory
         self._admission = admission
         self._handshake_s = handshake_s
         self._seats: dict[socket.socket, Seat] = {}
-        """Of connections without a finished handshake."""
+        """The seats of connections without a finished handshake."""
         self._context = context
         self._hooks = hooks
         self._sockets: list[socket.socket] = []
         self._accepting = False
         self._closed = False
         self._unfinished: dict[socket.socket, Callable[[], bool]] = {}
-        """Connections without a finished handshake, the oldest first, each with how to close it; False where that is
-        under way, or too late.
+        """Connections without a finished handshake, the oldest first, each with a function that closes it. The function
+        returns False if the connection is being closed already, or its handshake is finished.
         """
         self._ready: deque[tuple[socket.socket, float]] = deque()
         self._beginning = False
@@ -207,7 +209,7 @@ class TlsListener:
             return
         except OSError:
             said = b""
-        if not said:  # gone without a word, as a probe that only connects
+        if not said:  # closed without sending anything, as a probe that only connects
             self._drop(accepted, timer)
             return
         timer.cancel()
@@ -227,7 +229,7 @@ class TlsListener:
         self._beginning = False
         for _ in range(min(PER_TURN, len(self._ready))):
             accepted, deadline = self._ready.popleft()
-            if accepted.fileno() < 0:  # closed meanwhile, as the oldest of too many
+            if accepted.fileno() < 0:  # was closed meanwhile, as the oldest of too many
                 continue
             task = asyncio.get_running_loop().create_task(self._shake_hands(accepted, deadline))
             self._tasks.add(task)
@@ -258,7 +260,7 @@ class TlsListener:
             self._hooks.handshake_done()
 
     def _shaken(self, accepted: socket.socket, task: asyncio.Task[None]) -> None:
-        """Its handshake is over, or was never begun: a task may be cancelled before its first step."""
+        """The handshake of the connection is over, or never began: a task may be cancelled before its first step."""
         self._tasks.discard(task)
         self._unfinished.pop(accepted, None)
         error = None if task.cancelled() else task.exception()
@@ -271,7 +273,7 @@ class TlsListener:
         self._seats.pop(accepted, None)
 
     def _seated(self, accepted: socket.socket) -> asyncio.BaseProtocol:
-        """A protocol that has the seat of its connection from now on; who leaves it twice leaves it once."""
+        """Return a protocol that has the seat of its connection from now on. To leave a seat twice has no effect."""
         protocol = self._factory()
         seat = self._seats.get(accepted)
         if seat is not None:
@@ -286,12 +288,12 @@ def _cancel(task: asyncio.Task[None]) -> bool:
 def _peer(accepted: socket.socket) -> str:
     try:
         return host_port(accepted.getpeername())
-    except OSError:  # it has hung up
+    except OSError:  # the peer has disconnected
         return "?"
 
 
 def _reason(error: Exception) -> str:
-    """In words of OpenSSL, such as CERTIFICATE_VERIFY_FAILED, where there are some."""
+    """The reason as OpenSSL words it, such as CERTIFICATE_VERIFY_FAILED, if OpenSSL has one."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"certificate: {error.verify_message}"
     if isinstance(error, ssl.SSLError) and error.reason:

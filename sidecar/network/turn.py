@@ -1,4 +1,4 @@
-"""What one turn of the event loop does together: the frames of one read are handled, then what they made is written.
+"""What one turn of the event loop does together: it handles the frames of one read, then writes all their output.
 
 Writing per turn instead of per frame is worth a factor of six at a pipelining depth of eight.
 """
@@ -15,13 +15,13 @@ NO_DESCRIPTOR: Final = -1
 
 
 class Flushed(Protocol):
-    """What is to be written to one transport (`framing.Outbox`)."""
+    """The data to be written to one transport (`framing.Outbox`)."""
 
     def flush(self) -> None: ...
 
 
 class Writable(Protocol):
-    """What `framing.Outbox` needs of a transport."""
+    """The methods of a transport that `framing.Outbox` needs."""
 
     def write(self, data: Octets) -> None: ...
     def writelines(self, list_of_data: list[Octets]) -> None: ...
@@ -30,8 +30,8 @@ class Writable(Protocol):
 
 
 def descriptor_of(transport: asyncio.Transport) -> int:
-    """The socket that an `Outbox` may write to itself, without the copy of a borrowed frame that a transport keeps.
-    `NO_DESCRIPTOR` where the transport has to write (TLS), and for asyncio's own, which simulations have.
+    """Return the socket to which an `Outbox` may write itself, without the copy that a transport makes of a borrowed
+    frame. `NO_DESCRIPTOR` if the transport has to write (TLS), and for asyncio's own transports, as in simulations.
     """
     is_plain = type(transport).__module__ == "uvloop.loop" and transport.get_extra_info("ssl_object") is None
     return transport.get_extra_info("socket").fileno() if is_plain else NO_DESCRIPTOR
@@ -41,11 +41,10 @@ def descriptor_of(transport: asyncio.Transport) -> int:
 class Turn:
     """The outboxes that this turn of the event loop has filled.
 
-    `began` (seconds of `perf_counter`): when what is being handled was read, one look at the clock for all of it.
-    `waited`: so many seconds the broker's answer that is being handled was waited for; 0.0 where none is.
-    `elements`: what the requests of this read cost beyond the usual, in elements of arrays (10 µs each); `opened`:
-    bytes of their records that were looked at. `cut`: how often connections gave the loop to others with requests left,
-    since the start.
+    `began`: when this turn's data was read, in seconds of `perf_counter`; one look at the clock for all of it.
+    `waited`: seconds for which the node waited for the broker's answer that is being handled; 0.0 if there is none.
+    `elements`: the extra cost of this read's requests, in array elements (10 µs each). `opened`: bytes of their records
+    that were read. `cut`: how often since the start a connection gave up its turn although it had requests left.
     """
 
     running: bool = False
@@ -65,7 +64,7 @@ class Turn:
         self.began = perf_counter()
 
     def end(self) -> None:
-        """Flush what the frames of one read produced. What fails goes to the loop: it may be another connection's."""
+        """Flush the output of one read's frames. Errors go to the loop's handler: they may be another connection's."""
         self.waited = 0.0
         while self._actions:
             actions, self._actions = self._actions, []
@@ -88,8 +87,8 @@ class Turn:
                 note(*found)
 
     def note(self, note: Callable[..., None], found: tuple[Any, ...]) -> None:
-        """Count something for people once what the frames of this read produced is written: nobody waits for that.
-        `note` never raises.
+        """Call `note` (metrics, logs) after the output of this read's frames is written, as no client waits for it.
+        `note` must not raise.
         """
         if self.running:
             self._notes.append((note, found))
@@ -97,14 +96,14 @@ class Turn:
             note(*found)
 
     def at_end(self, action: Callable[[], None]) -> None:
-        """Do something once the frames of this read are all handled, before what they produced is flushed."""
+        """Call `action` when all frames of this read are handled, before their output is flushed."""
         if self.running:
             self._actions.append(action)
         else:
             asyncio.get_running_loop().call_soon(self.run, action)
 
     def run(self, action: Callable[[], None]) -> None:
-        """Do something as a turn of its own: what it produces is flushed at once."""
+        """Run `action` as a separate turn: its output is flushed at once. Inside a turn it is part of that turn."""
         if self.running:
             action()
             return
@@ -115,7 +114,7 @@ class Turn:
             self.end()
 
     def touched(self, outbox: Flushed) -> None:
-        """Remember an outbox; outside a read it is flushed at the end of this loop turn."""
+        """Remember an outbox to flush at the end of the turn; outside a read, in the next step of the loop."""
         self._dirty.append(outbox)
         if not self.running and not self._scheduled:
             self._scheduled = True

@@ -1,12 +1,14 @@
-"""Answers that clients have not read: one bound for those of all connections.
+"""One limit on the memory for answers that clients have not read, for all connections together.
 
-A broker sends records from its page cache; a node has to keep an answer until its client takes it. One connection holds
-little more than an answer, but there may be thousands. So a large answer is read from its broker when there is room, in
-the order in which they began. While others wait for room, or more than the limit is taken, connections are closed whose
-clients take nothing of what waits for them from one look to the next, first the one with the most; beyond one and a
-half times the limit the one with the most, at once. A client that reads takes up what it missed on its next connection.
+A broker sends records from its page cache; a node has to store an answer until its client takes it. One connection has
+little more than one answer, but there may be thousands of connections. So a large answer is read from its broker only
+when there is room; answers get room in the order in which they began.
 
-Less than 64 KiB of a connection do not count.
+While answers wait for room, or the limit is exceeded, the node closes connections whose clients took nothing from one
+look to the next, first the one with the most bytes. Above one and a half times the limit it closes the one with the
+most bytes at once. A client that reads gets what it missed on its next connection.
+
+A connection with less than 64 KiB does not count.
 """
 
 import asyncio
@@ -16,19 +18,19 @@ from sidecar.network.framing import RECEIVE_BYTES, Frame
 from sidecar.network.upstream import UpstreamConnection
 
 _PIECE: Final = 16 * 1024
-"""What is read at once while answers wait for memory: so much of each is kept."""
+"""Bytes that are read at a time while answers wait for memory: the node stores up to this much of each."""
 LOOK_S: Final = 1.0
-"""Between two looks, while more than the limit is taken."""
+"""Seconds between two looks, while the limit is exceeded or answers wait."""
 LEAST: Final = 64 * 1024
-"""Bytes of a connection that count: as many as a transport takes before it says that it is full."""
+"""From this many bytes on a connection counts. A transport takes the same number before it reports that it is full."""
 
 
 class Recipient(Protocol):
-    """A connection."""
+    """A connection of a client, which receives answers."""
 
     @property
     def unread_bytes(self) -> int:
-        """Bytes of answers that the socket, or the turn of their request, holds up."""
+        """Bytes of answers that wait for the socket, or for the turn of their request."""
         ...
 
     @property
@@ -37,13 +39,13 @@ class Recipient(Protocol):
         ...
 
     def too_much_unread(self) -> None:
-        """Close it."""
+        """Close the connection."""
         ...
 
 
 class AnswerMemory:
-    """`limit` bytes for all. `used`: those that clients had not taken when they were last looked at; `arriving`: those
-    of answers that are being received; `closed`: how many connections were.
+    """`limit`: bytes for all connections. `used`: bytes that clients had not taken at the last look. `arriving`: bytes
+    of the answers that are being received. `closed`: how many connections were closed.
     """
 
     def __init__(self, limit: int) -> None:
@@ -56,11 +58,11 @@ class AnswerMemory:
         self._queue: dict[ClientUpstream, int] = {}
         self._sizes: dict[Recipient, int] = {}
         self._taken: dict[Recipient, int] = {}
-        """Until the last look."""
+        """`Recipient.taken_bytes` at the last look."""
         self._looking: asyncio.TimerHandle | None = None
 
     def note(self, recipient: Recipient) -> None:
-        """It has more to read than before, or less."""
+        """The unread bytes of a connection have changed."""
         self._measure(recipient)
         if self.used <= self.limit:
             self._serve()
@@ -73,7 +75,7 @@ class AnswerMemory:
             self._look_soon()
 
     def forget(self, recipient: Recipient) -> None:
-        """It has ended."""
+        """A connection has ended."""
         self.used -= self._sizes.pop(recipient, 0)
         self._taken.pop(recipient, None)
         self._serve()
@@ -82,11 +84,11 @@ class AnswerMemory:
 
     @property
     def waiting(self) -> int:
-        """How many answers are not read because there is no room."""
+        """How many answers wait because there is no room."""
         return len(self._queue)
 
     def admit(self, connection: "ClientUpstream", size: int) -> bool:
-        """Whether an answer of `size` bytes may be received now; `admitted` is called later otherwise."""
+        """Whether an answer of `size` bytes may be received now; if not, `connection.admitted` is called later."""
         if self._queue or not self._fits(size):
             self._queue[connection] = size
             if self._looking is None:
@@ -96,7 +98,7 @@ class AnswerMemory:
         return True
 
     def arrived(self, connection: "ClientUpstream") -> None:
-        """The answer is here, or never will be."""
+        """The answer has arrived, or never will."""
         self._queue.pop(connection, None)
         self.arriving -= self._admitted.pop(connection, 0)
         self._serve()
@@ -156,11 +158,11 @@ class AnswerMemory:
 
 
 class ClientUpstream(UpstreamConnection):
-    """A client's own connection to a broker: a large answer is received when there is memory for it."""
+    """A client's own connection to a broker. It receives a large answer only when there is memory for it."""
 
     answers: AnswerMemory | None = None
     _begun = 0
-    """Bytes of an answer that waits for memory: its beginning is here, and nothing more is read."""
+    """Size of an answer that waits for memory: its beginning has arrived, and nothing more is read."""
     _is_counted = False
 
     def resume(self) -> None:
@@ -181,7 +183,7 @@ class ClientUpstream(UpstreamConnection):
     def get_buffer(self, sizehint: int) -> memoryview:
         if self.answers is not None:
             self.read_at_once = _PIECE if self.answers.waiting else RECEIVE_BYTES
-        if self._begun:  # TLS had more: the answer is received although there is no room
+        if self._begun:  # TLS had read more already: the answer is received although there is no room
             begin, size = self._left, self._begun
             self._arrived()
             self._left = b""
@@ -190,7 +192,7 @@ class ClientUpstream(UpstreamConnection):
 
     def frame_received(self, frame: Frame) -> None:
         super().frame_received(frame)
-        if self._is_counted:  # until this turn is over: then it counts as what its client has not taken
+        if self._is_counted:  # until this turn is over; then the bytes count as unread by the client
             asyncio.get_running_loop().call_soon(self._passed_on)
 
     def _passed_on(self) -> None:

@@ -1,10 +1,10 @@
-"""One connection to a broker: requests out, answers matched to them in order.
+"""One connection to a broker: it sends requests and matches answers to them by order.
 
-A broker answers the requests of a connection one after the other, so the answers are matched by order; a correlation
-id that does not fit means the stream is out of step, and the connection is dropped. Nothing is retried here.
+A broker answers the requests of a connection one after the other. An answer with another correlation id than expected
+means that the order is lost, and the connection is closed. Nothing is retried here.
 
-Where brokers ask for a login (SASL), requests wait until it is done, and again while it is renewed before the session
-ends (KIP-368): brokers take nothing else on a connection meanwhile.
+If brokers require a login (SASL), requests wait until it is done, and again while it is renewed before the session ends
+(KIP-368): brokers accept no other requests on the connection meanwhile.
 """
 
 import asyncio
@@ -31,15 +31,15 @@ from sidecar.security.words import in_words
 ANSWER_LIMIT: Final = 2**31 - 1
 _CLIENT_ID: Final = "sidecar"
 _GOODBYE_S: Final = 10.0
-"""How long a broker may take for what a client left behind."""
+"""Seconds in which a broker may still read the last requests of a client that has disconnected."""
 _WAITING_LIMIT: Final = 256 * 1024
-"""Bytes that may wait for a connection to stand before their sender is held back."""
+"""Bytes that may wait for a connection to take requests before their sender is paused."""
 
 
 class UpstreamLostError(ConnectionError):
     """The connection to a broker ended, or could not be opened, before the answer came.
 
-    `sent` says whether the request may have reached the broker: where it is True, the outcome is unknown.
+    `sent`: whether the request may have reached the broker; if True, its outcome is unknown.
     """
 
     def __init__(self, message: str, *, sent: bool) -> None:
@@ -48,7 +48,7 @@ class UpstreamLostError(ConnectionError):
 
 
 class Reply(Protocol):
-    """A waiter for an answer. Exactly one of the two is called, once."""
+    """A waiter for an answer. Exactly one of the two methods is called, once."""
 
     correlation_id: int
 
@@ -60,23 +60,21 @@ class Reply(Protocol):
 
 
 class Owner(Protocol):
-    """The owner of a connection: called when it has proven good, about back-pressure, and at its end."""
+    """The user of a connection: called at its first answer, for back-pressure, and at its end."""
 
     def upstream_opened(self, connection: "UpstreamConnection") -> None:
-        """Its first answer is here: what merely accepts connections, as a port forwarder does, never gets so far."""
+        """The first answer has arrived. A port forwarder that only accepts connections never gets this far."""
         ...
 
     def upstream_full(self, connection: "UpstreamConnection", full: bool) -> None:
-        """It takes no more for now (or again): hold back what feeds it. May be repeated."""
+        """The connection takes no more for now, or takes more again: pause or resume its senders. May be repeated."""
         ...
 
     def upstream_closed(self, connection: "UpstreamConnection") -> None: ...
 
 
 class UpstreamConnection(FrameReceiver):
-    """A connection to one broker; `send` may be called at once, what is sent before the connection stands waits for
-    it.
-    """
+    """A connection to one broker. Requests may be sent at once; they wait until the connection takes requests."""
 
     def __init__(
         self, owner: Owner, address: tuple[str, int], connect_timeout: float, access: BrokerAccess = PLAIN_TCP
@@ -88,10 +86,10 @@ class UpstreamConnection(FrameReceiver):
         self._access = access
         self.closed = False
         self._finishing = False
-        self.stood = False  # whether there ever was a connection that takes requests
+        self.stood = False  # whether the connection ever took requests
         self.failure: str | None = None
-        """Why it came to nothing: no connection, or one that ended without an answer."""
-        self.lost = False  # whether it ended otherwise than by `close`
+        """Why the connection failed: it could not be opened, or ended without an answer."""
+        self.lost = False  # whether it ended for another reason than `close` or `finish`
         self._answered = False
         self._waiting_bytes = 0
         self._waiting_full = self._full = self._paused = False
@@ -103,7 +101,7 @@ class UpstreamConnection(FrameReceiver):
         self._connect_timeout = connect_timeout
         self._connecting: asyncio.Task[None] | None = None
         self._paced: PacedTransport | None = None
-        self._ready = False  # whether requests may leave: it stands, and no login is under way
+        self._ready = False  # whether requests may be sent: it is open, and no login is under way
         self._login: LoginFrames | None = None
         self._renewal: asyncio.TimerHandle | None = None
 
@@ -123,7 +121,7 @@ class UpstreamConnection(FrameReceiver):
         except (OSError, TimeoutError, UnicodeError, LoginError, TokenError, BadAnswerError) as error:
             # UnicodeError: a host that cannot be a name.
             reason = "timed out" if isinstance(error, TimeoutError) else self._reason(error)
-            # A late loop may see the time run out when the connection stands already, and has sent what waited.
+            # A late loop may see the timeout after the connection was opened and has sent the waiting requests.
             self._fail(f"cannot {doing} {self._named}: {reason}", sent=self.stood)
         finally:
             self._login_over(f"cannot {doing} {self._named}")
@@ -132,7 +130,7 @@ class UpstreamConnection(FrameReceiver):
         return str(error) if self._access.tls is None else in_words(error)
 
     async def _log_in(self) -> None:
-        """Raises what `login` raises, and OSError where the connection ends."""
+        """Raises what `login` raises, and OSError if the connection ends."""
         assert self._access.credentials is not None
         assert self._login is not None
         connection = Connection(self._login.ask, count(), _CLIENT_ID)
@@ -145,7 +143,7 @@ class UpstreamConnection(FrameReceiver):
             self._renewal = asyncio.get_running_loop().call_later(session.renew_after_s, self._renew)
 
     def _renew(self) -> None:
-        """Log in again: what is sent meanwhile waits."""
+        """Log in again; requests wait meanwhile."""
         if self.closed or self._transport is None:
             return
         self._outbox.flush()
@@ -163,19 +161,19 @@ class UpstreamConnection(FrameReceiver):
             self._login_over(f"cannot renew the login at {self._named}")
 
     def _login_over(self, otherwise: str) -> None:
-        """Nobody connects or logs in any more. Where that ended for a reason that nobody foresaw, the connection ends
-        too: a waiter would wait for ever.
+        """The connection attempt or the login is over. If it ended for an unexpected reason, the connection ends too:
+        otherwise a waiter would wait for ever.
         """
         self._connecting = None
         if not self._ready:
             self._fail(otherwise, sent=self.stood)
 
     def open(self) -> None:
-        """Start to connect; failures reach those that wait for answers."""
+        """Start to connect; the waiters for answers get a failure."""
         self._connecting = asyncio.get_running_loop().create_task(self._connect())
 
     def count(self, memory: RequestMemory | None) -> None:
-        """Count what is copied and not sent yet for this memory."""
+        """Count bytes that are copied and not sent yet in `memory`."""
         self._outbox.memory = memory
 
     @property
@@ -188,11 +186,11 @@ class UpstreamConnection(FrameReceiver):
 
     @property
     def oldest_unanswered(self) -> Reply | None:
-        """The longest waiter for an answer."""
+        """The waiter that has waited longest for its answer."""
         return self._pending[0] if self._pending else None
 
     def send_frame(self, frame: Frame, reply: Reply | None) -> None:
-        """Send a frame as it is. `reply` is None for requests without an answer (acks=0)."""
+        """Send a frame unchanged. `reply` is None for requests without an answer (acks=0)."""
         if self.closed:
             self._refuse(reply)
             return
@@ -217,7 +215,7 @@ class UpstreamConnection(FrameReceiver):
         self._outbox.add_all(parts)
 
     def _wait(self, size: int) -> None:
-        """Count what waits for the connection to take requests, and hold the sender back when it is much."""
+        """Count the bytes that wait for the connection to take requests, and pause the sender if there are too many."""
         self._waiting_bytes += size
         if self._waiting_bytes > _WAITING_LIMIT and not self._waiting_full:
             self._waiting_full = True
@@ -239,19 +237,20 @@ class UpstreamConnection(FrameReceiver):
             self._transport.resume_reading()
 
     def _pause_again(self) -> None:
-        """For uvloop, which begins to read after `connection_made`, whatever was said meanwhile."""
+        """Needed for uvloop, which begins to read after `connection_made` even if reading was paused there."""
         if self._paused:
             self.pause()
 
     def close(self, reason: str = "closed by this node") -> None:
-        """Drop the connection; all that still wait are answered."""
+        """Close the connection at once; all waiters get `answer_lost`."""
         self._end(UpstreamLostError(f"{self._named}: {reason}", sent=self.stood))
 
     def finish(self) -> None:
-        """Send what is to be sent, ask for nothing more: what needs no answer shall still arrive. Ends by itself.
+        """Send all queued requests, then end the stream, so that requests without an answer still arrive. Waiters get
+        `answer_lost` at once.
 
-        The broker reads everything up to the end of the stream, as it does of a client that closes; a reset would
-        take from it what it has not read yet.
+        The broker reads everything up to the end of the stream, as it does when a client closes; a reset would discard
+        what it has not read yet.
         """
         if self.closed:
             return
@@ -262,7 +261,7 @@ class UpstreamConnection(FrameReceiver):
             reply.answer_lost(UpstreamLostError(f"{self._named}: nobody waits any more", sent=True))
         if self._ready and self._transport is not None:
             self._say_goodbye(self._transport)
-        elif self.stood and self._transport is not None:  # the answers of a renewal are read, and waited for that time
+        elif self.stood and self._transport is not None:  # a login is being renewed: read its answers
             self._transport.resume_reading()
             asyncio.get_running_loop().call_later(_GOODBYE_S, self._transport.abort)
 
@@ -272,12 +271,12 @@ class UpstreamConnection(FrameReceiver):
         transport.resume_reading()
         if transport.can_write_eof():
             transport.write_eof()
-        else:  # TLS: its own end of the stream follows what is still to be sent
+        else:  # TLS sends its own end of the stream after all queued data
             transport.close()
         asyncio.get_running_loop().call_later(_GOODBYE_S, transport.abort)
 
     def _fail(self, reason: str, *, sent: bool) -> None:
-        """It ended, and not because this node wanted it to."""
+        """The connection ended although this node did not close it."""
         if not self.closed:
             self.lost = True
             if not self._answered:
@@ -300,7 +299,7 @@ class UpstreamConnection(FrameReceiver):
         self._owner.upstream_closed(self)
         now, before = perf_counter(), TURN.waited
         for reply, sent_at in zip(pending, self._sent_at, strict=True):
-            TURN.waited = now - sent_at  # it was waited for all the same
+            TURN.waited = now - sent_at  # the node has waited for it, although no answer came
             reply.answer_lost(error)
         TURN.waited = before
 
@@ -344,7 +343,7 @@ class UpstreamConnection(FrameReceiver):
     # asyncio.Protocol ---------------------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        transport = cast(asyncio.Transport, transport)  # uvloop's transports derive from nothing
+        transport = cast(asyncio.Transport, transport)  # uvloop's transports have no base class
         if self.closed and not self._finishing:
             transport.abort()
             return
@@ -361,7 +360,7 @@ class UpstreamConnection(FrameReceiver):
         self._stand()
 
     def _stand(self) -> None:
-        """Requests may leave from now on."""
+        """Send requests from now on."""
         transport = self._transport
         assert transport is not None
         self.stood = self._ready = True

@@ -1,7 +1,7 @@
-"""The walk through the records of a batch in Python: what `_records.pyx` does where it could not be compiled.
+"""The walk through the records of a batch in Python, used if `_records.pyx` could not be compiled.
 
-Both are one thing twice: the same results, the same refusals, the same texts; `sidecar.protocol.records` chooses, and
-its tests hold them to each other. A record (KIP-98, headers since KIP-82) is: length, attributes (one byte), timestamp
+Both have the same results, the same refusals and the same texts; `sidecar.protocol.records` chooses one, and its tests
+compare them. A record (KIP-98, headers since KIP-82) is: length, attributes (one byte), timestamp
 delta (varlong), offset delta, key, value, number of headers, then key and value of each. Lengths and deltas are zigzag
 varints; a negative length of a key or a value is null, of a header's key an error, as in Kafka's `DefaultRecord`.
 """
@@ -18,7 +18,7 @@ OTHER: Final = 2
 LARGEST_ID: Final = 2**63 - 1
 _MOST_DIGITS: Final = 19
 MOST_VALUES: Final = 2
-"""How many values of one header are kept per record: enough to see that there is more than one."""
+"""How many values of one header are returned per record: enough to see that there is more than one."""
 
 RUNS_OVER: Final = 0
 LONG_VARINT: Final = 1
@@ -44,25 +44,25 @@ LONGEST_NAME_BYTES: Final = 255
 KEY: Final = 1
 VALUE: Final = 2
 HEADERS: Final = 4
-"""The fields of a record that `unpack` is asked for, as bits."""
+"""The fields of a record that `unpack` shall return, as bits."""
 
 _Each = tuple[int, int, int, int, tuple[bytes | None, ...], tuple[bytes | None, ...]]
 
 Values = tuple[tuple[bytes | None, ...], tuple[bytes | None, ...]]
-"""Of the id headers and of the name headers."""
+"""The values of a record's id headers, and of its name headers."""
 Walked = tuple[int, int, int, int, int | None, bytes | None, Values | None]
-"""Start (of the length), end, timestamp delta, offset delta, sequence id, name; the last are for a record that has a
-header which may be bad: then its id and name are None.
+"""Start (of the length), end, timestamp delta, offset delta, sequence id, name, values. The values are there only for a
+record with a header that may be bad; its id and name are then None.
 """
 
 Lists = tuple[list[Any], ...]
-"""What `unpack` appends to: offset deltas, timestamp deltas, keys, values, numbers of headers, keys of headers, values
-of headers, sequence ids, names; then (index, values) of each record whose id or name may be bad.
+"""The lists to which `unpack` appends: offset deltas, timestamp deltas, keys, values, numbers of headers, keys of
+headers, values of headers, sequence ids, names; then (index, values) of each record whose id or name may be bad.
 """
 
 
 def refuse(reason: int, index: int) -> NoReturn:
-    """Raise what a client gets for a section that does not parse; `index` counts records from 0."""
+    """Raise the error that a client gets for a section that does not parse; `index` counts records from 0."""
     raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"record {index} {_REASONS[reason]}")
 
 
@@ -83,7 +83,7 @@ def summarise(
 
 
 def id_of(value: bytes | None) -> int:
-    """A sequence id, 0 to 2^63 - 1 in ASCII decimal, or -1. Leading zeros are fine; signs, blanks and `_` are not."""
+    """A sequence id, 0 to 2^63 - 1 in ASCII decimal, or -1. Leading zeros are valid; signs, blanks and `_` are not."""
     if not value or not value.isdigit():
         return -1
     digits = value.lstrip(b"0")
@@ -96,7 +96,7 @@ def id_of(value: bytes | None) -> int:
 def walk(
     records: Octets, count: int, id_header: bytes, name_header: bytes, dense: bool = True, own: bytes | None = None
 ) -> list[Walked]:
-    """Each record of the section; `own` is the name of those that have no header for one."""
+    """Return each record of the section; `own` is the name of records without a name header."""
     return [
         (start, end, timestamp_delta, offset_delta, *_plain(ids, names, own))
         for start, end, timestamp_delta, offset_delta, ids, names in each(records, count, id_header, name_header, dense)
@@ -121,7 +121,7 @@ def _plain(
 
 
 def _is_plain_name(names: tuple[bytes | None, ...]) -> bool:
-    """Whether nothing can be wrong with it; for others `sidecar.protocol.records` finds the fault."""
+    """Whether the name is surely valid; for other names `sidecar.protocol.records` finds the fault, if any."""
     name = names[0]
     return len(names) == 1 and name is not None and 0 < len(name) <= LONGEST_NAME_BYTES and name.isascii()
 
@@ -215,7 +215,7 @@ def _bytes(data: bytes, at: int, end: int) -> tuple[bytes | None, int]:
 
 
 def renumber(records: Octets, places: Sequence[tuple[Any, ...]]) -> bytearray:
-    """The records that begin and end at these places of a section, one after the other: offset deltas 0 to n - 1."""
+    """Return the records at `places` of a section, one after the other, with the offset deltas 0 to n - 1."""
     out, data = bytearray(), bytes(records)
     for index, (start, end, *_) in enumerate(places):
         body = _behind_varint(data, start)
@@ -236,7 +236,7 @@ def _behind_varint(data: bytes, at: int) -> int:
 
 
 def _to_varint(value: int) -> bytes:
-    """A zigzag varint of a value that is not negative."""
+    """The zigzag varint of a value of 0 or more."""
     value <<= 1
     out = bytearray()
     while value > 0x7F:
@@ -247,7 +247,7 @@ def _to_varint(value: int) -> bytes:
 
 
 def each(records: Octets, count: int, id_header: bytes, name_header: bytes, dense: bool) -> Iterator[_Each]:
-    """Record by record; what comes after a record is looked at after it was given."""
+    """Yield record by record; the next one is not read before the caller asks for it."""
     data = bytes(records)
     section = len(data)
     at = 0

@@ -1,4 +1,4 @@
-"""Addresses as clients are given them: `host:port,…`. Pure."""
+"""Parses the bootstrap addresses given to a client: `host:port,…`. Pure."""
 
 from collections.abc import Iterable
 from typing import Final
@@ -7,7 +7,7 @@ _PORT: Final = 9092
 
 
 def addresses(bootstrap: str | Iterable[str]) -> tuple[tuple[str, int], ...]:
-    """`host:port,…`, or several of them, as pairs; 9092 where no port is named. Raises ValueError."""
+    """Return the addresses in `host:port,…`, or in several texts, as pairs. Default port: 9092. Raises ValueError."""
     named = bootstrap.split(",") if isinstance(bootstrap, str) else list(bootstrap)
     found = tuple(_address(each.strip()) for each in named if each.strip())
     if not found:

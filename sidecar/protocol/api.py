@@ -1,11 +1,11 @@
 """The table of APIs that a node serves: versions, the reason for each cap, and which broker answers.
 
-What is not in this table is refused: an unknown key or version closes the connection (ApiVersions answers error 35),
-so an API that a later Kafka adds can never pass by the rules of the rooms above. Clients get the intersection of
-this table with what every upstream broker serves, as both sides then pick the highest common version.
+Everything else is refused: an unknown key or version closes the connection (ApiVersions answers error 35). So an API
+that a later Kafka adds can never bypass the rules of the rooms above. Clients get the versions that are both in this
+table and served by every upstream broker, and choose the highest of them.
 
-The reason for a cap is *newest known* (`NEWEST`) unless `_REASONS` says otherwise. A broker that offers more is of a
-newer Kafka: the tests that ask one fail until all that it adds is served or in `NOT_SERVED`.
+The reason for a cap is *newest known* (`NEWEST`) unless `_REASONS` has another. A broker that offers more is of a
+newer Kafka: the tests that query one fail until all that it adds is served or in `NOT_SERVED`.
 """
 
 from dataclasses import dataclass
@@ -29,7 +29,7 @@ class Route(Enum):
 
 
 class ShadowRule(Enum):
-    """What becomes of a request that names a shadow topic (PIP-180; docs/shadow-topics.md)."""
+    """How a request that names a shadow topic is handled (PIP-180; docs/shadow-topics.md)."""
 
     REFUSED = "refused: TOPIC_AUTHORIZATION_FAILED (29)"
     READ = "answered from the source's log"
@@ -68,16 +68,16 @@ _REASONS: Final = {
     1003: "only the node that serves the topic knows its sequence ids; others name it",
     1004: "the node that granted a claim, or keeps a place for one, reports on it; parks its connection",
 }
-"""By API key; of all others: newest known."""
+"""By API key; for all others the reason is "newest known"."""
 
 
 @dataclass(frozen=True, slots=True)
 class Api:
     """One API as served.
 
-    `first`..`last` are the versions served, both included; `advertised_first` is what ApiVersions says (lower only
-    where a client library needs it); `flexible` is the first version with tagged fields in the header (KIP-482).
-    `shadow`: refused unless said otherwise, so that an API that is added later cannot write to one.
+    `first`..`last` are the versions served, both included; `advertised_first` is the first version in ApiVersions
+    (lower only if a client library needs it); `flexible` is the first version with tagged fields in the header
+    (KIP-482). `shadow`: REFUSED by default, so that an API that is added later cannot write to a shadow.
     """
 
     key: int
@@ -173,11 +173,11 @@ _OWN: Final = (
 )
 
 APIS: Final = {api.key: api for api in _TABLE}
-"""Kafka's own."""
+"""Kafka's own APIs."""
 
 OWN_APIS: Final = {api.key: api for api in _OWN}
-"""The sidecar's own, `proto/sidecar/v1/control.proto`: served whether they were listed for a client or not, and listed
-only to clients whose software says that it knows them.
+"""The sidecar's own APIs (`proto/sidecar/v1/control.proto`). They are served to every client, but listed in ApiVersions
+only for clients whose software name begins with `OWN_SOFTWARE`.
 """
 
 ALL_APIS: Final = {**APIS, **OWN_APIS}
@@ -193,7 +193,7 @@ NEWEST: Final = {
 }
 # fmt: on
 """The newest version of each API that brokers of Kafka 4.4 offer their clients by ApiVersions.
-GetTelemetrySubscriptions and PushTelemetry are offered where a broker has a reporter of metrics.
+GetTelemetrySubscriptions and PushTelemetry are offered by brokers that have a reporter of metrics.
 """
 
 _TOKENS: Final = (
@@ -230,24 +230,22 @@ NOT_SERVED: Final = {
     93: "StreamsGroupTopologyDescriptionUpdate: members send it when StreamsGroupHeartbeat 1 asks for it",
     94: f"UnregisterController: {_QUORUM}",
 }
-"""Keys that clients know and ask for, and why they are left out; a client falls back or reports an unsupported
-version.
-"""
+"""APIs that clients know but nodes do not serve, and why. A client falls back, or reports an unsupported version."""
 
 
 SASL_HANDSHAKE: Final = 17
 SASL_AUTHENTICATE: Final = 36
 LOGIN_APIS: Final = {SASL_HANDSHAKE: "SaslHandshake", SASL_AUTHENTICATE: "SaslAuthenticate"}
-"""Served where clients log in, and by the node alone."""
+"""Served on listeners where clients log in, by the node itself."""
 
 
 def api_name(key: int) -> str:
-    """For people; the key of an API that is not in the table."""
+    """The name for people; "api key N" for an API that is in no table."""
     return ALL_APIS[key].name if key in ALL_APIS else LOGIN_APIS.get(key, f"api key {key}")
 
 
 OWN_SOFTWARE: Final = "sidecar"
-"""How the name of software begins that knows the sidecar's own APIs (KIP-511)."""
+"""The beginning of the name of client software that knows the sidecar's own APIs (KIP-511)."""
 
 PRODUCE: Final = 0
 FETCH: Final = 1

@@ -1,4 +1,4 @@
-"""The header of a v2 record batch (KIP-98), read and re-stamped in place; records themselves are never touched here.
+"""The header of a v2 record batch (KIP-98), read and re-stamped in place; records are never changed here.
 
 Offsets in the header, in bytes: baseOffset 0, batchLength 8, partitionLeaderEpoch 12, magic 16, crc 17, attributes 21,
 lastOffsetDelta 23, baseTimestamp 27, maxTimestamp 35, producerId 43, producerEpoch 51, baseSequence 53, count 57,
@@ -18,8 +18,8 @@ from sidecar.protocol.primitives import Octets, new_tuple
 HEADER_BYTES: Final = 61
 _HEADER: Final = Struct(">qiibIhiqqqhii")
 _HEADER_AND_FIRST: Final = Struct(">qiibIhiqqqhiiI")
-"""The header and the four bytes after it, in which a record says its length and attributes, and how far its time is
-from the base timestamp.
+"""The header and the next four bytes: they have the first record's length, its attributes, and the beginning of its
+timestamp delta.
 """
 _STAMP: Final = Struct(">qhi")
 _CRC: Final = Struct(">I")
@@ -46,8 +46,8 @@ SEQUENCE_MODULUS: Final = 2**31
 
 
 class BatchHeader(NamedTuple):
-    """What a node needs of a batch's header. Timestamps are Unix milliseconds. `base_sequence` is a client's in a batch
-    of a Produce; a reader of a log asks for `last_sequence`.
+    """The fields of a batch's header that a node needs. Timestamps are Unix milliseconds. In a client's Produce
+    `base_sequence` is the client's; readers of a log use `last_sequence`.
     """
 
     base_offset: int
@@ -64,7 +64,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def is_special(self) -> bool:
-        """Transactional, a control batch, or both: nothing that an ordinary producer writes."""
+        """Whether it is transactional or a control batch: producers without transactions write neither."""
         return bool(self.attributes & (_TRANSACTIONAL | _CONTROL))
 
     @property
@@ -82,9 +82,9 @@ class BatchHeader(NamedTuple):
 
 
 def read_header(buffer: Octets, start: int, end: int) -> BatchHeader:
-    """Read the header of the batch that begins at `start`. The CRC is not looked at.
+    """Read the header of the batch that begins at `start`. The CRC is not checked.
 
-    Raises `KafkaError` 43 for a message format below v2, 2 where the bytes are no batch.
+    Raises `KafkaError` 43 for a message format below v2, 2 if the bytes are no batch.
     """
     if end - start <= _MAGIC_AT:
         raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"a record batch of {end - start} bytes")
@@ -105,7 +105,7 @@ def read_header(buffer: Octets, start: int, end: int) -> BatchHeader:
 
 
 class Numbers(NamedTuple):
-    """The writer of a batch and its position, -1 for a producer without an id; `newest` as `surely_newest` says."""
+    """The producer of a batch and its sequence, -1 for a producer without an id. `newest`: see `surely_newest`."""
 
     producer_id: int
     producer_epoch: int
@@ -115,9 +115,9 @@ class Numbers(NamedTuple):
 
 
 def read_numbers(batch: memoryview) -> Numbers | None:
-    """What an ordinary batch says of its producer, where it is sound and fills `batch`.
+    """Return the numbers of an ordinary batch that is valid and fills `batch` exactly.
 
-    None for anything else: `read_header` and `crc_matches` find what is wrong with it, or special about it.
+    None for anything else: `read_header` and `crc_matches` find what is wrong or special.
     """
     if COMPILED is not None and (found := COMPILED.read_numbers(batch, Numbers)) is not None:
         return found
@@ -147,12 +147,12 @@ def read_numbers(batch: memoryview) -> Numbers | None:
 
 
 def surely_newest(batch: Octets, attributes: int, base_timestamp: int, max_timestamp: int) -> int:
-    """A time (Unix ms), at or before that of the newest record of a batch; `NO_TIME` where its first one is damaged.
+    """Return a time (Unix ms) not later than that of the newest record; `NO_TIME` if the first record is damaged.
 
-    The header's `max_timestamp` is the client's word. A leader looks for the newest record by itself and overwrites it
-    (`LogValidator`), so the first record is asked, and no record time is believed that the header does not claim too:
-    with attribute bit 3, LogAppendTime, the leader takes the header's. Compressed records are not opened here: of those
-    it is the client's word.
+    A client may write any `max_timestamp` into the header. A leader looks for the newest record itself and overwrites
+    that field (`LogValidator`). So this is the first record's time, but never later than the header's, because with
+    attribute bit 3 (LogAppendTime) the leader uses the header's. Compressed records are not opened here: for those it
+    is the header's time.
     """
     if attributes & _CODEC:
         return max_timestamp
@@ -162,7 +162,7 @@ def surely_newest(batch: Octets, attributes: int, base_timestamp: int, max_times
             at += 1
             if at > HEADER_BYTES + _LONGEST_LENGTH:
                 return NO_TIME
-        if batch[at]:  # seldom: clients count from the first record's time
+        if batch[at]:  # rare: clients use the first record's time as the base
             base_timestamp = (base_timestamp + _varlong(batch, at) + 2**63) % 2**64 - 2**63  # as Java adds
     except IndexError:
         return NO_TIME
@@ -170,7 +170,7 @@ def surely_newest(batch: Octets, attributes: int, base_timestamp: int, max_times
 
 
 def _varlong(batch: Octets, at: int) -> int:
-    """The zigzag varint of 64 bits at a place. Raises IndexError where it is longer than any."""
+    """The zigzag varint of 64 bits at position `at`. Raises IndexError if it is too long."""
     value = shift = 0
     while (byte := batch[at]) & 0x80:
         value |= (byte & 0x7F) << shift
@@ -194,7 +194,7 @@ def crc_matches(buffer: Octets, start: int, size: int) -> bool:
 
 
 def stamp(buffer: bytearray | memoryview, start: int, size: int, producer_id: int, epoch: int, sequence: int) -> None:
-    """Put another producer id, epoch and base sequence into a batch and make its CRC fit, in place."""
+    """Write another producer id, epoch and base sequence into a batch, and its new CRC, in place."""
     if COMPILED is not None:
         COMPILED.stamp(buffer, start, size, producer_id, epoch, sequence)
         return
@@ -207,8 +207,8 @@ def _window(buffer: Octets) -> memoryview:
 
 
 def batch_sizes(buffer: Octets, start: int, end: int) -> list[tuple[int, int]]:
-    """(start, size) of each whole batch in a record set; a batch cut off at the end, as Fetch may give, is left out,
-    and so is one that says it is shorter than its own header, with all behind it.
+    """Return (start, size) of each whole batch in a record set. A batch that is cut off at the end, as Fetch may
+    return, is left out. So is a batch whose length is shorter than its own header, and all that follows it.
     """
     found: list[tuple[int, int]] = []
     while end - start >= _MAGIC_AT + 1:
@@ -221,12 +221,12 @@ def batch_sizes(buffer: Octets, start: int, end: int) -> list[tuple[int, int]]:
 
 
 def leader_epoch(buffer: Octets, start: int) -> int:
-    """In which leader epoch the batch at `start` was appended; its leader wrote that into it (KIP-101)."""
+    """The leader epoch in which the batch at `start` was appended; the leader wrote it into the batch (KIP-101)."""
     return _LENGTH.unpack_from(buffer, start + _LEADER_EPOCH_AT)[0]
 
 
 def batch_end(buffer: Octets, start: int) -> int | None:
-    """The offset after the last record of the whole batch at `start`; None where it is older than v2."""
+    """The offset after the last record of the whole batch at `start`; None if it is older than v2."""
     if buffer[start + _MAGIC_AT] != 2:
         return None
     base, last = _OFFSET.unpack_from(buffer, start)[0], _LENGTH.unpack_from(buffer, start + _LAST_DELTA_AT)[0]

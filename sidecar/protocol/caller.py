@@ -1,7 +1,6 @@
-"""The seam between rooms that call Kafka and the room that holds the connections: `Request`, `Upstream`, their errors.
+"""The interface between rooms that call Kafka and the room that has the connections: `Request`, `Upstream`, errors.
 
-Fencing and changelog are written against `Upstream` alone; `sidecar.cluster` implements it. Nothing here opens a
-socket.
+Fencing and changelog depend on `Upstream` alone; `sidecar.cluster` implements it. Nothing here opens a socket.
 """
 
 from abc import ABC, abstractmethod
@@ -29,8 +28,8 @@ SecondT = TypeVar("SecondT")
 
 @dataclass_transform(frozen_default=True, field_specifiers=(field,))
 class Request(ABC, Generic[AnswerT_co]):
-    """One request of the node's own, in one fixed version. `AnswerT_co` is what `decode` makes of the answer's body.
-    Whatever derives from it is a frozen dataclass.
+    """One request of the node's own, in one fixed version. `AnswerT_co` is the type that `decode` returns.
+    Every subclass is a frozen dataclass.
     """
 
     api_key: ClassVar[int]
@@ -51,20 +50,20 @@ class Request(ABC, Generic[AnswerT_co]):
         """Read an answer's body. Raises `MalformedFrameError`."""
 
     def decode_steps(self, reader: Reader) -> Generator[None, None, AnswerT_co]:
-        """As `decode`, in slices where the request knows how."""
+        """As `decode`, in slices if the request implements them."""
         yield from ()
         return self.decode(reader)
 
 
 class CoordinatorKind(IntEnum):
-    """What FindCoordinator calls the key type."""
+    """The key type of FindCoordinator."""
 
     GROUP = 0
     TRANSACTION = 1
 
 
 class UpstreamError(Exception):
-    """A call to Kafka had no answer. `sent` is False only where the request surely never reached a broker."""
+    """A call to Kafka had no answer. `sent` is False only if the request surely never reached a broker."""
 
     def __init__(self, message: str, *, sent: bool = True) -> None:
         super().__init__(message)
@@ -80,7 +79,7 @@ class CallTimeoutError(UpstreamError):
 
 
 class BadAnswerError(UpstreamError):
-    """The answer's bytes make no sense: truncated, too long, or not in the version that was asked for."""
+    """The answer does not parse: it is truncated, too long, or not in the version of the request."""
 
 
 class UnknownTopicError(KafkaError):
@@ -92,9 +91,7 @@ class UnknownTopicError(KafkaError):
 
 
 class FencedError(KafkaError):
-    """Kafka refused a (producer id, epoch) for good: somebody newer holds the slot (47, 90), or its id was given anew
-    (49).
-    """
+    """Kafka refuses a (producer id, epoch) for ever: its slot has a newer epoch (47, 90) or another id (49)."""
 
     def __init__(self, code: int, writer: Stamp, what: str) -> None:
         super().__init__(code, f"{what}: {writer} is fenced")
@@ -109,7 +106,7 @@ FENCED: Final = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class TopicLayout:
-    """What Metadata says of one topic: its id (KIP-516) and each partition's leader (broker id, -1 for none)."""
+    """One topic in Metadata: its id (KIP-516) and each partition's leader (broker id, -1 for none)."""
 
     topic_id: UUID
     leaders: Mapping[int, int]
@@ -132,8 +129,8 @@ class Upstream(Protocol):
         """Send to one broker (None: any live one) and wait `timeout` seconds at most for its answer (None: the
         setting).
 
-        Calls to one broker on one channel leave in the order in which they were made. Cancelling the caller leaves the
-        request under way: its answer is read and thrown away.
+        Calls to one broker on one channel leave in the order in which they were made. If the caller is cancelled,
+        the request goes on: its answer is read and discarded.
         """
         ...
 
@@ -146,37 +143,38 @@ class Upstream(Protocol):
         timeout: float | None = None,
         channel: Channel = SHARED_CHANNEL,
     ) -> tuple[AnswerT, SecondT]:
-        """Send two requests in one write, so that nothing this node suffers can leave the first without the second."""
+        """Send two requests in one write, so that no failure of this node can send the first without the second."""
         ...
 
     async def coordinator(self, key: str, kind: CoordinatorKind) -> int:
-        """The broker id of the coordinator, from a cache. Raises `KafkaError` (14, 15 while there is none)."""
+        """Return the broker id of the coordinator, from a cache. Raises `KafkaError` (14, 15 while there is none)."""
         ...
 
     def forget_coordinator(self, key: str, kind: CoordinatorKind) -> None:
-        """Drop a cached coordinator that answered 15 or 16, or did not answer."""
+        """Remove a coordinator from the cache after it answered 15 or 16, or did not answer."""
         ...
 
     async def layout(self, topic: str, *, refresh: bool = False) -> TopicLayout:
-        """Topic id and leaders, from Metadata v10 or later (topic ids). `refresh` asks a broker anew.
+        """Return topic id and leaders, from Metadata v10 or later (topic ids). `refresh` requests it from a broker
+        again.
 
         Never creates a topic. Raises `UnknownTopicError`, `KafkaError` for other codes of the topic (29).
         """
         ...
 
     async def whole_layout(self, topic: str) -> TopicLayout:
-        """As `layout` with `refresh`, with every partition that any broker knows of that answers within a moment.
+        """As `layout` with `refresh`, with every partition that any broker knows that answers in time.
 
-        The metadata of one broker may lag behind: partitions that were added are missing there. In KRaft no broker's
-        word is the controller's, which clients cannot ask, so all are asked. One that is silent is not waited for:
-        a caller that must miss no partition that was ever written compares with what is written down of those. Raises
-        `KafkaError` 5 while brokers have different topics under the name, and as `layout`.
+        The metadata of one broker may lag: new partitions are missing there. In KRaft only the controller is sure to
+        have the newest metadata, and clients cannot ask it, so all brokers are asked. A broker that does not answer is
+        not waited for: a caller that must not miss a written partition also compares with its stored list of those.
+        Raises `KafkaError` 5 while brokers have different topics under the name, and what `layout` raises.
         """
         ...
 
     async def absent(self, topics: Collection[str]) -> Collection[str]:
-        """Those of some topics that every live broker says it does not know. None of them where one is silent: it may
-        be the one that knows. Raises `UpstreamError` where no broker says which ones live.
+        """Return the topics that no live broker knows. Empty if one broker does not answer, as it may know them.
+        Raises `UpstreamError` if no broker returns the list of live brokers.
         """
         ...
 
@@ -185,22 +183,22 @@ class Upstream(Protocol):
         ...
 
     def has_partition(self, topic: bytes, partition: int) -> bool | None:
-        """Whether a topic has a partition, by the newest Metadata; None where nothing is known of the topic."""
+        """Whether a topic has a partition, by the newest Metadata; None if the topic is not known."""
         ...
 
     def refresh_soon(self, topics: Iterable[bytes]) -> None:
-        """Ask for these topics again, a few times a second at most, however many ask."""
+        """Request the metadata of these topics again; for all callers together a few times a second at most."""
         ...
 
     async def learn(self, topic: bytes) -> bool:
-        """Wait until a broker was asked for a topic; False where none could be asked. Any number that wait for any
-        number of topics cost a few questions a second.
+        """Wait until a broker was asked for a topic; False if none could be asked. All waiters for all topics together
+        cost a few requests a second.
         """
         ...
 
 
 def encode_frame(request: Request[object], correlation_id: int, client_id: str) -> bytes:
-    """A whole request frame with its length prefix."""
+    """Return a whole request frame with its length prefix."""
     key, version, name = request.api_key, request.api_version, client_id.encode()
     writer = request_frame(key, version, correlation_id, name, request.flexible)
     request.encode(writer)
@@ -210,7 +208,7 @@ def encode_frame(request: Request[object], correlation_id: int, client_id: str) 
 def decode_frame(request: Request[AnswerT], correlation_id: int, buffer: Octets, start: int, end: int) -> AnswerT:
     """Decode an answer from its correlation id (after the length prefix) to `end`.
 
-    Raises `BadAnswerError` for bytes that are truncated, left over, or belong to another request.
+    Raises `BadAnswerError` if the frame is truncated, has bytes left over, or belongs to another request.
     """
     return at_once(frame_steps(request, correlation_id, buffer, start, end))
 
@@ -222,7 +220,7 @@ def frame_steps(
     reader = Reader(buffer, start, end)
     try:
         found = reader.i32()
-        reader.tags(request.flexible and request.api_key != API_VERSIONS)  # KIP-511: a header that everybody can read
+        reader.tags(request.flexible and request.api_key != API_VERSIONS)  # KIP-511: a header that all can read
         answer = yield from request.decode_steps(reader)
     except MalformedFrameError as error:
         raise BadAnswerError(f"{_answer_to(request)}: {error}") from None

@@ -1,4 +1,4 @@
-"""Which codecs a batch may be compressed with (KIP-98), and the error for records that are too large without."""
+"""The codecs of a batch (KIP-98), and the error for records that are too large when decompressed."""
 
 from enum import IntEnum
 

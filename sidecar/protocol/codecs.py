@@ -1,7 +1,7 @@
 """Kafka's codecs: gzip, snappy, lz4, zstd, as its brokers and librdkafka read them.
 
-Never makes more than the bytes it is allowed to make, whatever a frame promises. It never looks into records and never
-changes what a client chose: codec and framing stay.
+It never makes more bytes than its limit, whatever size a frame declares. It never reads records, and never changes the
+client's codec and framing.
 """
 
 import struct
@@ -21,18 +21,18 @@ from sidecar.protocol.room import room_for
 
 
 def decompress(codec: int, data: Octets, limit: int) -> Octets:
-    """`sidecar.protocol.compression.decompress` of what is compressed.
+    """As `sidecar.protocol.compression.decompress`, for compressed data.
 
-    By a thread that has a `room`, the result may be there: then it holds until the thread's next batch.
+    In a thread that has a `Room` the result may be in it: it is then valid until the thread's next batch.
     """
     found = _DECOMPRESS[_known(codec)](data, limit, room_for(limit))
     if isinstance(found, memoryview) and len(found) <= BATCH_AT_ONCE_BYTES < limit:
-        return bytes(found)  # it may be kept
+        return bytes(found)  # the caller may store it
     return found
 
 
 def compress(codec: int, data: Octets, like: Octets) -> Octets:
-    """`sidecar.protocol.compression.compress` to anything but no codec."""
+    """As `sidecar.protocol.compression.compress`, for a codec other than none."""
     known = _known(codec)
     if known == Codec.SNAPPY:
         return _frame_snappy(data) if _is_framed(like) else memoryview(cramjam.snappy.compress_raw(data))
@@ -45,7 +45,7 @@ def compress(codec: int, data: Octets, like: Octets) -> Octets:
 
 
 _LEVELS: Final = {Codec.GZIP: (6, 9), Codec.LZ4: (1, 9), Codec.ZSTD: (3, 9)}
-"""Higher ones of zstd take a second per MB, which all clients of a node would wait for."""
+"""The levels to try, in order. Higher ones of zstd take a second per MB, and all clients of a node would wait."""
 
 
 def _at_level(codec: Codec, data: Octets, level: int) -> Octets:
@@ -53,7 +53,7 @@ def _at_level(codec: Codec, data: Octets, level: int) -> Octets:
         return zlib.compress(data, level, _GZIP)
     if codec == Codec.LZ4:
         frame = cramjam.lz4.Compressor(level=level, content_checksum=False, block_linked=False)
-        for at in range(0, len(data), _ADDED_BYTES):  # it takes only `bytes`: to copy these takes Python's lock too
+        for at in range(0, len(data), _ADDED_BYTES):  # it takes only `bytes`; the copy needs Python's lock
             frame.compress(bytes(data[at : at + _ADDED_BYTES]))
         return memoryview(frame.finish())
     return zstandard.ZstdCompressor(level=level).compress(data)
@@ -75,9 +75,9 @@ def _damaged(codec: Codec, reason: object) -> KafkaError:
 _GZIP: Final = 31
 _MEMBER: Final = b"\x1f\x8b\x08"
 _LEAST_MEMBER_BYTES: Final = 18
-_PIECE_BYTES: Final = 1 << 14  # what zlib copies behind the end of each member: a thousand tiny ones must stay cheap
+_PIECE_BYTES: Final = 1 << 14  # zlib copies the rest after each member: a thousand tiny ones must stay cheap
 _ADDED_BYTES: Final = 1 << 18
-"""What is made at a time: to append it takes Python's lock, which a thread shall not hold for long."""
+"""Bytes that are made at a time: to append them takes Python's lock, which a thread must not hold for long."""
 
 
 def _gzip(data: Octets, limit: int, room: memoryview | None) -> Octets:
@@ -124,14 +124,15 @@ class _Filled:
         return self._room[: self._size]
 
 
-# lz4 and zstd: into a buffer that grows; the size a frame declares is a stranger's word -------------------------------
+# lz4 and zstd: into a buffer that grows, as the size that a frame declares may be false -------------------------------
 
 _FIRST_BYTES: Final = 1 << 14
 _GUESS: Final = 4
 _LARGEST_GUESS: Final = 64
 _expected: dict[Codec, int] = {}
-"""By how much the last frame of a codec grew: topics are alike, and one that does not fit is decompressed twice."""
-_NO_ROOM: Final = "failed to write whole buffer"  # what cramjam says of an output that is full; tests hold it to that
+"""By which factor the last frame of a codec grew. Topics are similar; a frame that does not fit is decompressed again.
+"""
+_NO_ROOM: Final = "failed to write whole buffer"  # the text of cramjam's error for a full output; tests check it
 
 
 def _growing(
@@ -171,7 +172,7 @@ def _lz4(data: Octets, limit: int, room: memoryview | None) -> Octets:
 
 
 def _end_of_lz4(data: Octets) -> int:
-    """Where the first frame ends (lz4's doc/lz4_Frame_format.md). Raises `struct.error` for one that is cut off."""
+    """Where the first frame ends (lz4's doc/lz4_Frame_format.md). Raises `struct.error` if it is cut off."""
     if _LE32.unpack_from(data)[0] != _LZ4_MAGIC:
         raise _damaged(Codec.LZ4, "no frame")
     flags = _LE32.unpack_from(data, 4)[0] & 0xFF
@@ -188,9 +189,7 @@ _ZSTD_DESCRIPTOR_AT, _ZSTD_CHECKSUM, _ZSTD_REPEATED = 4, 0x04, 1
 
 
 class _OfThread(threading.local):
-    """A context of zstd that is used again and again, each by one thread: a small frame takes 0.5 µs, a new context
-    10.
-    """
+    """A zstd context that each thread reuses: a small frame takes 0.5 µs, a new context 10 µs."""
 
     def __init__(self) -> None:
         self.zstd = zstandard.ZstdDecompressor()
@@ -211,7 +210,7 @@ def _zstd(data: Octets, limit: int, room: memoryview | None) -> Octets:
 
 
 def _is_one_zstd(data: Octets) -> bool:
-    """Whether the data ends with its first frame (RFC 8878 §3.1.1). Raises for one that is cut off."""
+    """Whether the data ends with its first frame (RFC 8878 §3.1.1). Raises if that frame is cut off."""
     at, block = zstandard.frame_header_size(data), 0
     while not block & 1:
         block = _LE32.unpack_from(data, at - 1)[0] >> 8  # 3 bytes

@@ -1,6 +1,6 @@
-"""The compiled module, where there is one: it does the same as code in Python, which stays beside it as its twin.
+"""The compiled module, if there is one. Each of its functions has a twin in Python that does the same.
 
-`records` and `stretches` call it for the walk through records, `produce` and `batch` for what every Produce passes.
+`records` and `stretches` call it to walk through records, `produce` and `batch` for the path of every Produce.
 """
 
 import os
@@ -13,6 +13,6 @@ except ImportError:
     _records = None  # built without Cython or a C compiler
 
 PURE: Final = "SIDECAR_PURE"
-"""Set to 1, this variable of the environment keeps the module out: for tests, and to rule it out in a search."""
+"""If this environment variable is 1, the module is not used: for tests, and to exclude it as the cause of an error."""
 
 COMPILED: Final[ModuleType | None] = None if os.environ.get(PURE) == "1" else _records

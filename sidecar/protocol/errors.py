@@ -1,8 +1,7 @@
-"""Kafka's error codes (https://kafka.apache.org/protocol#protocol_error_codes) as far as a node gives or understands
-them.
+"""Kafka's error codes (https://kafka.apache.org/protocol#protocol_error_codes) that a node sends or
+understands.
 
-Codes that are not listed pass through a node as plain integers: an answer of a newer broker is never refused for its
-code.
+Other codes pass through a node as plain integers: an answer of a newer broker is never refused because of its code.
 """
 
 from enum import IntEnum
@@ -102,8 +101,8 @@ STALE_ROUTE = frozenset(
         ErrorCode.INCONSISTENT_TOPIC_ID,
     }
 )
-"""What a broker answers when it no longer leads the partition, or has another topic of the name: the node's own picture
-of the leaders is old.
+"""A broker's answers if it no longer leads the partition, or has another topic of that name: the node's metadata is
+old.
 """
 
 NOT_APPENDED = frozenset(
@@ -114,8 +113,8 @@ NOT_APPENDED = frozenset(
         ErrorCode.INCONSISTENT_TOPIC_ID,
     }
 )
-"""Answers to a Produce that passes: the leader surely has not appended the batch, and may take it later. 100 and 103
-are also those of a broker that has not heard of a new topic yet.
+"""Errors of a Produce that may succeed later: the leader surely has not appended the batch. A broker that does not know
+a new topic yet answers 100 or 103, too.
 """
 
 APPEND_IN_DOUBT = frozenset(
@@ -130,9 +129,9 @@ APPEND_IN_DOUBT = frozenset(
         ErrorCode.KAFKA_STORAGE_ERROR,
     }
 )
-"""Answers to a Produce that leave it open whether the batch is in the log, or still gets there: a leader that loses its
-place while it waits for its replicas says 6, 3 or 56 although it has appended (`DelayedProduce`). 13 is a lost
-connection. Every append of a node goes by this list and `NOT_APPENDED`, those of clients and those of its own.
+"""Errors of a Produce after which it is unknown whether the batch is in the log, or will be. A leader that is replaced
+while it waits for its replicas answers 6, 3 or 56 although it has appended (`DelayedProduce`). 13 is a lost connection.
+This list and `NOT_APPENDED` decide for every append of a node, clients' and its own.
 """
 
 STALE_COORDINATOR = frozenset({ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR})
@@ -141,7 +140,7 @@ STALE_COORDINATOR = frozenset({ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NO
 class KafkaError(Exception):
     """A request that is answered with a Kafka error code.
 
-    `code` is what the client gets, `message` what its `error_message` field says where the version has one.
+    `code`: the error code for the client. `message`: the text of the `error_message` field, in versions that have it.
     """
 
     def __init__(self, code: int, message: str = "") -> None:
@@ -159,7 +158,7 @@ def error_name(code: int) -> str:
 
 
 def no_topic(name: str) -> str:
-    """What people read who want a topic that is not there: with the command that makes it."""
+    """Return the message for people about a missing topic, with the command that creates it."""
     name = name[:249]
     said = f"there is no topic {name}"
     return said if name.startswith("__") else f"{said}: make it with `sidecar topic create {name}`"

@@ -2,8 +2,9 @@
 
 Versions: 5 log_start_offset · 7 fetch sessions (KIP-227) · 9 current leader epoch (KIP-320) · 10 zstd · 11 rack id
 (KIP-392) · 12 flexible (KIP-482); last fetched epoch, diverging epochs and new leaders as tagged fields · 13 topics by
-id (KIP-516): where requests and answers are written, `topic` is then the id of 16 bytes · 14 an error of tiered storage
-· 15 the replica in a tagged field · 16 the addresses of new leaders (KIP-951) · 17 and 18 tagged fields of followers.
+id (KIP-516): functions that write requests and answers then take the id of 16 bytes as `topic` · 14 an error of tiered
+storage · 15 the replica in a tagged field · 16 the addresses of new leaders (KIP-951) · 17 and 18 tagged fields of
+followers.
 """
 
 from collections.abc import Iterable
@@ -40,12 +41,12 @@ _ADDRESSES_TAG: Final = 0
 _LIMITS: Final = Struct(">iiib")
 _SESSION: Final = Struct(">ii")
 _LAST_EPOCH_AT: Final = 16
-"""Of a partition in a request, behind its index, leader epoch and offset."""
+"""Position of the last fetched epoch in a partition's element of a request: after index, leader epoch and offset."""
 _FIXED: Final = Struct(">ihqqq")
 _FIXED_V4: Final = Struct(">ihqq")
 _ABORTED_BYTES: Final = 16
 _NONE: Final = I32.pack(-1)
-"""No replica, no epoch, a null list."""
+"""-1: no replica, no epoch, or a null list."""
 _CONSUMER: Final = -1
 FINAL_EPOCH: Final = -1
 INITIAL_EPOCH: Final = 0
@@ -79,7 +80,7 @@ def walk(buffer: Octets, body: int, end: int, version: int, names: Names = NO_NA
             index = I32.unpack_from(buffer, start)[0]
             parts.append(new_tuple(FetchPart, (topic, index, start, reader.position)))
         reader.tags(flexible)
-    if version >= _FIRST_WITH_SESSIONS:  # what is to be forgotten of one
+    if version >= _FIRST_WITH_SESSIONS:  # partitions to remove from the session
         for _ in range(reader.array(flexible, element_bytes=3)):
             _read_topic(reader, version)
             reader.skip(4 * reader.array(flexible, element_bytes=4))
@@ -96,7 +97,7 @@ def walk(buffer: Octets, body: int, end: int, version: int, names: Names = NO_NA
 
 
 def _size(reader: Reader, flexible: bool, *, short: bool = False) -> int:
-    """The length of a text (`short`) or of bytes, 0 where it is null."""
+    """The length of a text (`short`) or of bytes; 0 if it is null."""
     return max(0, reader.uvarint() - 1 if flexible else reader.i16() if short else reader.i32())
 
 
@@ -112,7 +113,7 @@ def _write_topic(writer: Writer, version: int, topic: bytes) -> None:
 
 
 def _replica(reader: Reader, replica_id: int, version: int) -> int:
-    """Step over the tagged fields of a request: which replica asks."""
+    """Step over the tagged fields of a request; returns the id of the replica that sent it."""
     for _ in range(reader.array_of_tags()):
         number, size = reader.uvarint(), reader.uvarint()
         at = reader.skip(size)
@@ -131,8 +132,8 @@ def partition_bytes(version: int) -> int:
 
 
 def plain_element(element: Octets) -> bytes | None:
-    """A partition of a flexible request as v9 to v11 have it; None where it asks for more: a follower's fields, or
-    whether the log has diverged.
+    """Convert a partition of a flexible request to the form of v9 to v11. None if it has more: a follower's fields, or
+    a last fetched epoch (to detect a diverged log).
     """
     behind, end = _LAST_EPOCH_AT + I32.size, partition_bytes(FIRST_FLEXIBLE)
     if len(element) != end + 1 or element[_LAST_EPOCH_AT:behind] != _NONE:
@@ -141,7 +142,7 @@ def plain_element(element: Octets) -> bytes | None:
 
 
 def flexible_element(plain: bytes) -> bytes:
-    """A partition of a request of v9 to v11 as the flexible versions have it."""
+    """Convert a partition of a request of v9 to v11 to the form of the flexible versions."""
     return plain[:_LAST_EPOCH_AT] + _NONE + plain[_LAST_EPOCH_AT:] + b"\0"
 
 
@@ -158,7 +159,7 @@ def encode_request(
     limits: tuple[int, int, int, int],
     parts: list[tuple[bytes, Octets]],
 ) -> bytes:
-    """A sessionless request frame: see `write_body`."""
+    """Return a sessionless request frame: see `write_body`."""
     writer = request_frame(1, version, correlation_id, client_id, version >= FIRST_FLEXIBLE)
     write_body(writer, version, limits, parts)
     return writer.frame()
@@ -230,12 +231,12 @@ def walk_body(reader: Reader, version: int, names: Names = NO_NAMES) -> FetchAns
 
 
 def _fixed(version: int) -> Struct:
-    """What an element of an answer begins with."""
+    """The fixed fields at the beginning of a partition's element in an answer."""
     return _FIXED if version >= 5 else _FIXED_V4
 
 
 def _skip_to_tags(reader: Reader, version: int) -> int:
-    """Step over aborted transactions, preferred replica and records of a partition; the size of its record set."""
+    """Step over a partition's aborted transactions, preferred replica and records; return the size of the records."""
     flexible = version >= FIRST_FLEXIBLE
     if aborted := reader.array(flexible, element_bytes=_ABORTED_BYTES):
         for _ in range(aborted):
@@ -249,7 +250,7 @@ def _skip_to_tags(reader: Reader, version: int) -> int:
 
 
 def with_first_topic(buffer: Octets, start: int, end: int, version: int, topic: bytes) -> tuple[bytes, int]:
-    """The beginning of an answer frame with another name for its first topic, and where the rest of it begins."""
+    """Return the beginning of an answer frame, with another name for its first topic, and where the rest begins."""
     flexible = version >= FIRST_FLEXIBLE
     reader, writer = Reader(buffer, start + 8, end), Writer()
     reader.tags(flexible)
@@ -270,8 +271,8 @@ def encode_answer(
     error: int = 0,
     leaders: Iterable[Leader] = (),
 ) -> list[Octets]:
-    """An answer frame of (topic, element) pairs as parts; elements are not copied, the session id is 0. `leaders`:
-    whose addresses it has, from version 16 on.
+    """Return an answer frame of (topic, element) pairs as parts. Elements are not copied; the session id is 0.
+    `leaders`: new leaders, whose addresses the answer has from version 16 on.
     """
     flexible = version >= FIRST_FLEXIBLE
     by_topic: dict[bytes, list[Octets]] = {}
@@ -302,7 +303,7 @@ def encode_answer(
 
 
 def watermarks(buffer: Octets, start: int) -> Watermarks:
-    """Of the element at `start`, in versions from 5 on."""
+    """The watermarks in the element at `start`, in versions from 5 on."""
     return Watermarks(*_FIXED.unpack_from(buffer, start)[2:])
 
 
@@ -313,8 +314,8 @@ def error_element(version: int, partition: int, error: int) -> bytes:
 
 
 def empty_element(buffer: Octets, start: int, version: int) -> bytes:
-    """The element at `start` without its records and tagged fields: what it says of watermarks and the log's start
-    stays, and whether it names aborted transactions.
+    """Return the element at `start` without records and tagged fields. Its watermarks and the log's start stay, and
+    whether its list of aborted transactions is null.
     """
     behind = start + _fixed(version).size
     is_null = not buffer[behind] if version >= FIRST_FLEXIBLE else I32.unpack_from(buffer, behind)[0] < 0
@@ -322,15 +323,15 @@ def empty_element(buffer: Octets, start: int, version: int) -> bytes:
 
 
 def _without_records(version: int, head: bytes, *, is_null: bool) -> bytes:
-    """An element that begins with `head`; `is_null`: its list of aborted transactions."""
+    """An element that begins with `head`. `is_null`: whether its list of aborted transactions is null."""
     if version >= FIRST_FLEXIBLE:
         return head + (b"\0" if is_null else b"\x01") + _NONE + b"\x01\0"
     return head + (_NONE if is_null else bytes(4)) + (_NONE if version >= _FIRST_WITH_RACKS else b"") + bytes(4)
 
 
 def converted(element: Octets, version: int, to: int) -> Octets:
-    """An element of one version from 5 on as another one has it: without tagged fields, and with no preferred read
-    replica where either has none.
+    """Convert an element of one version (5 or later) to another: without tagged fields, and with no preferred read
+    replica if either version has none.
     """
     source, target = version >= FIRST_FLEXIBLE, to >= FIRST_FLEXIBLE
     if not source and not target and (version >= _FIRST_WITH_RACKS) == (to >= _FIRST_WITH_RACKS):
@@ -360,7 +361,7 @@ def record_bytes(element: Octets, version: int) -> int:
 
 
 def with_leader(element: Octets, leader: Leader | None) -> bytes:
-    """A flexible element that says who leads its partition, if anything, and nothing else in tagged fields."""
+    """Return a flexible element whose tagged fields have the partition's leader, if any, and nothing else."""
     reader = Reader(element, _FIXED.size)
     _skip_to_tags(reader, FIRST_FLEXIBLE)
     return bytes(element[: reader.position]) + leader_tags(_LEADER_TAG, leader)
@@ -372,7 +373,7 @@ def names_aborted(element: Octets) -> bool:
 
 
 def offset_behind(element: Octets, record_bytes: int) -> int | None:
-    """The offset after the last record of an element of v11; None where its last batch is cut off, or older than v2."""
+    """The offset after the last record of an element of v11; None if its last batch is cut off or older than v2."""
     start = len(element) - record_bytes
     sizes = batch_sizes(element, start, len(element))
     if not sizes or sum(size for _, size in sizes) != record_bytes:
@@ -381,8 +382,8 @@ def offset_behind(element: Octets, record_bytes: int) -> int | None:
 
 
 def join(elements: list[tuple[Octets, int]]) -> bytes:
-    """One element of v11 of several and the bytes of their records, each beginning where the one before it ends, none
-    of which names aborted transactions. Its watermarks are those of the last one.
+    """Join elements of v11, each with the size of its records, into one. Each begins at the offset where the one before
+    ends, and none has aborted transactions. The result has the watermarks of the last one.
     """
     out = bytearray(empty_element(elements[-1][0], 0, 11))
     I32.pack_into(out, len(out) - 4, sum(size for _, size in elements))

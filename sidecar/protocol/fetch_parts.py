@@ -1,4 +1,4 @@
-"""What a walk finds in a Fetch request, and in an answer to one or an element of it."""
+"""The results of a walk through a Fetch request, a Fetch answer, or a partition's element of one."""
 
 from struct import Struct
 from typing import Final, NamedTuple
@@ -11,14 +11,14 @@ from sidecar.protocol.topic_ids import Ids
 NOT_LOOKED_FOR: Final = frozenset(
     {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.UNKNOWN_TOPIC_ID}
 )
-"""What a broker answers before it looks at a log (`KafkaApis.handleFetchRequest`): with an empty list of aborted
-transactions, where other errors have null (`FetchResponse.partitionResponse`).
+"""Errors that a broker answers before it reads a log (`KafkaApis.handleFetchRequest`). Their list of aborted
+transactions is empty; with other errors it is null (`FetchResponse.partitionResponse`).
 """
 
 
 _WATERMARKS: Final = Struct(">qqq")
 _WATERMARKS_AT: Final = 6
-"""In an answer's element of version 5 or later, behind the partition and its error."""
+"""Their position in an answer's element of version 5 or later: after the partition and its error."""
 
 
 class FetchPart(NamedTuple):
@@ -31,8 +31,8 @@ class FetchPart(NamedTuple):
 
 
 class FetchRequest(NamedTuple):
-    """A walked request. `session`: where the session id stands in the buffer, -1 for nowhere. `replica_id` is negative
-    for a consumer. `ids`: those of its topics, None where it has their names.
+    """A walked request. `session`: position of the session id in the buffer, -1 for none. `replica_id` is negative for
+    a consumer. `ids`: the ids of its topics, None if it has their names.
     """
 
     max_wait_ms: int
@@ -50,7 +50,7 @@ class FetchRequest(NamedTuple):
 
 class FetchedPart(NamedTuple):
     """One partition of an answer; `start` to `end` is its whole element, `record_bytes` the size of its record set.
-    `leader`: what the broker says of a new one (KIP-951).
+    `leader`: the new leader, if the broker names one (KIP-951).
     """
 
     topic: bytes
@@ -63,7 +63,7 @@ class FetchedPart(NamedTuple):
 
 
 class FetchAnswer(NamedTuple):
-    """A walked answer. `has_addresses`: it says where brokers are."""
+    """A walked answer. `has_addresses`: whether it has addresses of brokers."""
 
     throttle_ms: int
     error: int
@@ -72,20 +72,20 @@ class FetchAnswer(NamedTuple):
 
 
 class Watermarks(NamedTuple):
-    """What an element says of its log: the offsets up to which each isolation level may read, and where it begins."""
+    """The offsets of a log in an element: up to which each isolation level may read, and where the log begins."""
 
     high_watermark: int
     last_stable_offset: int
     log_start: int
 
     def end(self, isolation: int) -> int:
-        """The offset at which a reader waits."""
+        """The offset at which a reader of this isolation level has to wait."""
         return self.last_stable_offset if isolation else self.high_watermark
 
 
 def caught_up(element: Octets, later: Octets) -> Octets:
-    """An answer's element with the watermarks of a later one of the same log, as far as they are higher; itself where
-    none is. Both of version 5 or later.
+    """Return an answer's element with the watermarks of a later element of the same log that are higher; unchanged if
+    none is higher. Both are of version 5 or later.
     """
     said = _WATERMARKS.unpack_from(element, _WATERMARKS_AT)
     known = tuple(map(max, said, _WATERMARKS.unpack_from(later, _WATERMARKS_AT)))

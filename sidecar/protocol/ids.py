@@ -1,4 +1,4 @@
-"""Names for Kafka's numbers that must not be mixed up, and the small facts made of them. No rule lives here."""
+"""Types for Kafka's numbers that must not be confused, and small records of them. There are no rules here."""
 
 from dataclasses import dataclass
 from typing import Final, NamedTuple, NewType
@@ -7,10 +7,10 @@ ProducerId = NewType("ProducerId", int)
 ProducerEpoch = NewType("ProducerEpoch", int)
 Offset = NewType("Offset", int)
 ClientSequence = NewType("ClientSequence", int)
-"""A sequence as a client counts."""
+"""A sequence number in a client's own count."""
 StampedSequence = NewType("StampedSequence", int)
-"""A sequence as a slot epoch counts, which Kafka sees of a governed batch. `sidecar.forwarder.sequences` computes it
-from the client's.
+"""A sequence number in a slot epoch's count, which Kafka gets in a governed batch. `sidecar.forwarder.sequences`
+computes it from the client's.
 """
 
 NO_SEQUENCE: Final = ClientSequence(-1)
@@ -31,8 +31,8 @@ class TopicPartition(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Stamp:
-    """The (producer id, producer epoch) under which one writer appends; Kafka refuses older epochs once a newer was
-    seen.
+    """The (producer id, producer epoch) under which one writer appends; Kafka refuses older epochs after it has got a
+    newer one.
     """
 
     producer_id: ProducerId

@@ -1,4 +1,4 @@
-"""The types of fields that are no lists and no records: numbers, texts, bytes; for the tables of `schema`."""
+"""The types of simple fields (numbers, texts, bytes) for the tables of `schema`."""
 
 from dataclasses import dataclass
 from struct import Struct
@@ -19,7 +19,7 @@ class Kind(Protocol):
 
     @property
     def absent(self) -> Any:
-        """What is written where a record has no value."""
+        """The value that is written if a record has none."""
         ...
 
     def read(self, reader: Reader, form: Form) -> Any:

@@ -1,5 +1,5 @@
-"""Who leads a partition now, in answers to Produce and Fetch that say that somebody does not (KIP-951): tagged fields
-of partitions, and one of the whole answer with the addresses. A broker says it of brokers, a node of nodes.
+"""The new leader of a partition, in answers to Produce and Fetch of a broker that is not the leader (KIP-951): tagged
+fields of partitions, and one with the addresses for the whole answer. Brokers name brokers, nodes name nodes.
 """
 
 from collections.abc import Iterable
@@ -10,7 +10,7 @@ from sidecar.protocol.errors import ErrorCode
 from sidecar.protocol.primitives import MalformedFrameError, Reader, Writer
 
 LEADER_ERRORS: Final = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH})
-"""What brokers say it with."""
+"""The error codes with which brokers name the new leader."""
 _LEADER: Final = Struct(">ii")
 _TAGGED_LEADER: Final = Struct(">BBiiB")
 
@@ -25,7 +25,7 @@ class Leader(NamedTuple):
 
 
 class Found(NamedTuple):
-    """What a broker says: the leader's id, -1 for none, and the leader epoch."""
+    """The leader that a broker names: its id, -1 for none, and the leader epoch."""
 
     broker: int
     epoch: int
@@ -60,7 +60,7 @@ def endpoint_tags(leaders: Iterable[Leader]) -> bytes:
 
 
 def read_leader(reader: Reader, tag: int) -> Found | None:
-    """Step over the tagged fields of a partition, and return what the one of this number says."""
+    """Step over the tagged fields of a partition, and return the leader in the field with the number `tag`."""
     start = reader.position
     if start < reader.end and not reader.buffer[start]:
         reader.position = start + 1

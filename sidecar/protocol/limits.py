@@ -1,23 +1,23 @@
-"""What one request may cost: every bound on a stranger's bytes, in one place, each with its reason. Pure.
+"""What one request may cost: all limits on a stranger's bytes, each with its reason. Pure.
 
-A node is one event loop that also renews leases and serves everybody else. So nothing that a client sends may hold it
-for longer than some 50 ms, or make it keep much more than the bytes that it received:
+A node is one event loop that also renews leases and serves all other clients. So no client's data may block it for
+longer than about 50 ms, or make it store much more than the bytes that it received:
 
 - A frame is refused by its length, before it is received (`frame_bytes`).
 - The elements of a request are counted by the lengths of its arrays, before they are walked (`elements`).
-- What is legal and large is taken up in slices, between which others have their turn (`Bounds.turn`).
+- Large valid requests are handled in slices, between which others have their turn (`Bounds.turn`).
 - Records are opened only for a client that may write them. A small batch is opened at once, a large one by a thread:
   codecs work without Python's lock (`BATCH_AT_ONCE_BYTES`).
 
-Settings move some of these (`BOUNDS`). Measured in docs/performance.md, "What one frame may cost".
+Settings change some of these (`BOUNDS`). Measurements: docs/performance.md, "What one frame may cost".
 """
 
 from typing import Final
 
 FRAME_BYTES: Final = 4 * 1024 * 1024
-"""A request of any API but Produce. Kafka's default for all of them, 100 MiB, is meant for records. 4 MiB are 100,000
-partitions of Fetch or ListOffsets, or names of 40 bytes; an assignment of a group has to fit into a message of the
-offsets topic, 1 MiB by default.
+"""The largest request of any API but Produce. Kafka's default for all of them, 100 MiB, is meant for records. 4 MiB are
+100,000 partitions of Fetch or ListOffsets, or names of 40 bytes; an assignment of a group has to fit into a message of
+the offsets topic, 1 MiB by default.
 """
 
 PRODUCE: Final = 0
@@ -36,7 +36,7 @@ takes no more than 10,000 changes in one request (`QuorumController.MAX_RECORDS_
 
 _MORE: Final = {
     0: 15_000,  # Produce: a batch has 70 bytes, so a client's default of 1 MiB holds no more
-    1: 20_000,  # Fetch, which is walked at once: every one of a consumer names all that it reads
+    1: 20_000,  # Fetch, which is walked at once: each one of a consumer names all partitions that it reads
     2: 110_000,  # ListOffsets: monitoring asks for all partitions of a cluster at once
     3: 50_000,  # Metadata: names; a client that wants all of them names none
     18: 100,  # ApiVersions has two fields
@@ -45,69 +45,70 @@ _MORE: Final = {
     78: 60_000,  # ShareFetch, ShareAcknowledge: a byte for each record, of which a member can have 2,000 of a partition
     79: 60_000,
 }
-"""For 100,000 partitions in up to 10,000 topics, about what a whole cluster has; they are walked in slices. What makes
-objects of its elements has fewer: the collector of garbage looks at all of them in one go, 1 ms for 1,000.
+"""Enough for 100,000 partitions in up to 10,000 topics, about a whole cluster; they are walked in slices. APIs whose
+elements become objects have fewer: the garbage collector visits all objects in one pass, 1 ms for 1,000.
 """
 
 AT_ONCE_BYTES: Final = 16 * 1024
-"""A request or an answer of this size is short in any case; what is larger may have to be taken up in slices."""
+"""A request or an answer up to this size is always short; a larger one may have to be handled in slices."""
 
 ANY_API: Final = -1
-"""Stands for one that is not told apart."""
+"""The key for APIs without a limit of their own."""
 
 MOST_ELEMENTS: Final = max(_MORE.values())
-"""Of the API that may have the most; the setting `max_request_elements` names it, and the others keep their share."""
+"""The limit of the API that may have the most. The setting `max_request_elements` replaces it, the others in
+proportion.
+"""
 MOST_CONNECTIONS: Final = 10_000_000
-"""The highest limit of connections that settings may say."""
+"""The highest connection limit that settings may have."""
 LEAST_ELEMENTS: Final = 100
-"""Of any API, however low that setting is."""
+"""The lowest limit of any API, however low that setting is."""
 
 SLICE: Final = 256
-"""Elements that are taken up before others have a turn, unless `turn_elements` says otherwise: 3 ms at 10 µs each."""
+"""Elements that are handled before others have a turn, unless `turn_elements` says otherwise: 3 ms at 10 µs each."""
 
 PORTION: Final = 8 * SLICE
 """Elements that are moved from one list to another, or looked up, before others have a turn: less than 1 ms."""
 
 BATCH_BYTES: Final = 64 * 1024 * 1024
-"""The records of one batch, decompressed. More is no batch but a bomb."""
+"""The most bytes of one batch's records, decompressed. More is treated as a decompression bomb."""
 
 BATCH_AT_ONCE_BYTES: Final = 1024 * 1024
-"""Records, decompressed, that are looked at on the event loop: 1 ms. More by a thread, one batch at a time."""
+"""Bytes of decompressed records that are read on the event loop: 1 ms. A thread reads larger batches, one at a time."""
 
 OPENED_A_TURN: Final = 4 * BATCH_AT_ONCE_BYTES
-"""Bytes of records that are looked at before others have a turn, where one request has many batches. The rest by a
-thread.
+"""Bytes of records that are read before others have a turn, if one request has many batches. A thread reads the rest.
 """
 
 OPENED_A_SECOND: Final = 128 * 1024 * 1024
-"""Bytes of records, decompressed, that the thread looks at for one connection, unless `decompression_byte_rate` says
-otherwise: a tenth of what it can. What comes after that waits, and has to come again after two seconds.
+"""Bytes of decompressed records a second that the thread reads for one connection, unless `decompression_byte_rate`
+says otherwise: a tenth of its capacity. Further batches wait; after two seconds they must be sent again.
 """
 
 BATCH_RECORDS: Final = 100_000
-"""Records with sequence ids in one batch. Each is an object where a batch is taken apart, and librdkafka and Java
-write 10,000 and a few thousand.
+"""Records with sequence ids in one batch. Each becomes an object if a batch is split; librdkafka writes 10,000
+and Java a few thousand.
 """
 
 RECORDS_AT_ONCE: Final = 1_000
-"""Records that are taken apart one by one on the event loop: 2 ms."""
+"""Records of a batch that is split on the event loop: 2 ms."""
 
 KEPT_BYTES: Final = 4 * 1024 * 1024
-"""Of batches that were not let in and whose ids may matter later, per connection, as they came."""
+"""Bytes of batches, as received, that were refused and whose ids may be needed later, per connection."""
 
 KEPT_BATCHES: Final = 512
-"""As many, per connection: its requests without an answer are no more than that."""
+"""The most such batches per connection, which is also the limit of its unanswered requests."""
 
 KEPT_IN_ALL_BYTES: Final = 64 * 1024 * 1024
-"""Of all connections."""
+"""The most such bytes of all connections."""
 
 
 class Bounds:
-    """The bounds that settings move. One process has one set of them, as it has one event loop.
+    """The limits that settings change. One process has one set of them, as it has one event loop.
 
     `elements`: of all arrays of one request, by the API that may have the most; `produce`, `fetch` and `partitions`:
-    what that makes of Produce, of Fetch, and of ListOffsets and its like, for their walks. `turn`: elements that are
-    taken up before others have a turn, `objects` of those that become dicts of fields (20 µs and more each).
+    the resulting limits of Produce, of Fetch, and of ListOffsets and similar APIs. `turn`: elements that are handled
+    before others have a turn. `objects`: the same for elements that become dicts of fields (20 µs and more each).
     `opened_a_second`: bytes of records that the thread opens for one connection.
     """
 
@@ -117,7 +118,7 @@ class Bounds:
         self.move()
 
     def move(self, elements: int = MOST_ELEMENTS, turn: int = SLICE, opened_a_second: int = OPENED_A_SECOND) -> None:
-        """Have these from now on; without arguments those that hold without settings."""
+        """Set these limits; without arguments, the defaults."""
         self.elements, self.turn, self.opened_a_second = elements, turn, opened_a_second
         self.objects = max(1, turn // 4)
         self.produce, self.fetch, self.partitions = self.of(PRODUCE), self.of(1), self.of(2)

@@ -1,10 +1,11 @@
-"""Metadata, api key 3: asked upstream at version 10 by names and 12 by ids, answered to clients at versions 0 to 13.
+"""Metadata, api key 3: requested upstream in version 10 by names and 12 by ids; clients get versions 0 to 13.
 
 Versions: 1 controller, racks, internal flag · 2 cluster id · 4 auto-creation flag · 5 offline replicas · 7 leader
 epochs · 8 authorized operations · 9 flexible · 10 topic ids in answers (KIP-516) · 11 no operations of the cluster ·
 12 topics asked for by id · 13 an error of the whole answer (KIP-1102).
 
-By hand, as measured: with the table an answer of 1,000 partitions takes 5 times as long to read and 12 times to write.
+Coded by hand for speed: with the table an answer of 1,000 partitions takes 5 times as long to read and 12 times as
+long to write.
 """
 
 from collections.abc import Generator, Iterable
@@ -27,18 +28,18 @@ NO_OPERATIONS: Final = -(2**31)
 _PARTITION: Final = Struct(">hiii")
 PADDING: Final = b"\x01" + b"\x90\x4e" + b"\x10" + bytes(16)
 """One tagged field of version 9, number 10,000, of 16 bytes, which clients step over (KIP-482). librdkafka 2.16
-reserves four times the length of an answer for what it makes of it: too little for topics of one partition with short
-names, but for the 16 bytes of a topic id that versions from 10 on have. It then takes the answer for broken, and never
-learns of a leader.
+reserves four times an answer's length for its parsed form. For topics of one partition with short names that is too
+little, unless each has 16 bytes more, as the topic ids from version 10 on. Otherwise it rejects the answer as broken
+and never finds a leader.
 `tests/kafka/passthrough/test_metadata.py::test_librdkafka_reads_the_metadata_of_many_small_topics`."""
 
 
 @dataclass(frozen=True, slots=True)
 class MetadataRequest:
-    """What a client, or the node itself, asks. `topics` None: all; empty: none (v1 and later).
+    """A request of a client, or of the node itself. `topics` None: all; empty: none (v1 and later).
 
-    `ids`: topics by their ids, of 16 bytes; then `topics` is empty, as a broker looks at no name beside an id.
-    `faulty`: what is answered to a request that no broker would look at; nothing where it is sound.
+    `ids`: topics by their ids, of 16 bytes; then `topics` is empty, as a broker ignores names beside ids.
+    `faulty`: the answer to a request that brokers refuse; empty if it is valid.
     """
 
     topics: tuple[str, ...] | None
@@ -54,8 +55,8 @@ class MetadataRequest:
 
 
 def request_steps(reader: Reader, version: int) -> Generator[None, None, MetadataRequest]:
-    """A client's request, body only (the tags of the header already read), in slices. A topic that is named again is
-    asked for once, as by a broker.
+    """A client's request, body only (the tags of the header already read), in slices. A topic that is named twice
+    counts once, as in a broker.
     """
     flexible = version >= 9
     count = reader.nullable_array(flexible, element_bytes=2)
@@ -87,7 +88,9 @@ def request_steps(reader: Reader, version: int) -> Generator[None, None, Metadat
 
 
 def _is_faulty(named: Iterable[tuple[bytes, str | None]], version: int) -> bool:
-    """Whether topics are asked for by id before version 12, or by nothing (`KafkaApis.handleTopicMetadataRequest`)."""
+    """Whether topics are named by id before version 12, or have neither name nor id
+    (`KafkaApis.handleTopicMetadataRequest`).
+    """
     if version >= _FIRST_BY_ID:
         return any(name is None and topic_id == NO_TOPIC_ID for topic_id, name in named)
     return any(name is None or topic_id != NO_TOPIC_ID for topic_id, name in named)
@@ -95,7 +98,7 @@ def _is_faulty(named: Iterable[tuple[bytes, str | None]], version: int) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Broker:
-    """A broker upstream, or a node where it stands in an answer to a client."""
+    """A broker upstream; in an answer to a client, a node."""
 
     id: int
     host: str
@@ -104,7 +107,7 @@ class Broker:
 
 
 class PartitionState(NamedTuple):
-    """A partition as its cluster describes it; `leader` and `leader_epoch` are -1 where there is none."""
+    """A partition as its cluster describes it; `leader` and `leader_epoch` are -1 if there is none."""
 
     partition: int
     error: int
@@ -114,7 +117,7 @@ class PartitionState(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TopicState:
-    """A topic as its cluster describes it. `name` is empty where it was asked for by an id that is not known."""
+    """A topic as its cluster describes it. `name` is empty if it was requested by an unknown id."""
 
     name: str
     error: int
@@ -126,7 +129,7 @@ class TopicState:
 
 @dataclass(frozen=True, slots=True)
 class ClusterState:
-    """An answer of upstream to Metadata; `error` is that of a whole answer to a client."""
+    """An answer to Metadata. `error`: the error of the whole answer, only in answers to clients."""
 
     throttle_ms: int
     brokers: tuple[Broker, ...]
@@ -138,7 +141,7 @@ class ClusterState:
 
 
 class MetadataCall(Request[ClusterState]):
-    """The question to upstream by names, version 10: Kafka has it from 2.8 on."""
+    """The request upstream by names, version 10, which Kafka has from 2.8 on."""
 
     api_key: ClassVar[int] = 3
     api_version: ClassVar[int] = 10
@@ -188,7 +191,7 @@ class MetadataCall(Request[ClusterState]):
 
 
 class MetadataByIdCall(MetadataCall):
-    """The question to upstream by ids, version 12: Kafka has it from 3.1 on. No topic is created by it."""
+    """The request upstream by ids, version 12, which Kafka has from 3.1 on. It creates no topic."""
 
     api_version: ClassVar[int] = _FIRST_BY_ID
 
@@ -222,7 +225,7 @@ def _read_topic(reader: Reader) -> TopicState:
 
 
 def answer_steps(correlation_id: int, version: int, state: ClusterState) -> Generator[None, None, bytes]:
-    """A whole answer frame for a client, versions 0 to 13, in slices. Each partition has its leader as only replica, in
+    """A whole answer frame for a client, versions 0 to 13, in slices. A partition's leader is its only replica, and in
     sync.
     """
     flexible = version >= 9

@@ -13,11 +13,11 @@ _LENGTH_FROM: Final = 12
 _NO_LEADER_EPOCH: Final = -1
 _FORMAT: Final = 2
 _JAVAS_FRAMING: Final = b"\x82SNAPPY\0\0\0\0\1\0\0\0\1"
-"""Java reads snappy in this form alone."""
+"""The only form of snappy that Java reads."""
 
 
 class NewRecord(NamedTuple):
-    """Key and value as they are to be in the log (None: null), headers, and the time in Unix ms."""
+    """Key and value for the log (None: null), headers, and the time in Unix ms."""
 
     key: bytes | None
     value: bytes | None
@@ -28,8 +28,8 @@ class NewRecord(NamedTuple):
 def build_batch(
     records: Sequence[NewRecord], producer_id: int, epoch: int, sequence: int, codec: Codec = Codec.NONE
 ) -> bytearray:
-    """One batch of records, the first of which has this sequence, 0 to 2^31 - 1; each record takes one. Without a
-    producer id all three are -1, and sending the batch twice appends it twice. Raises ValueError without records.
+    """Build one batch. Its first record has `sequence`, 0 to 2^31 - 1; each record takes one. Without a producer id all
+    three numbers are -1, and a batch that is sent twice is appended twice. Raises ValueError without records.
     """
     if not records:
         raise ValueError("a batch without records")

@@ -1,5 +1,5 @@
-"""The sidecar's own requests as clients send them, each around its message of `proto/sidecar/v1/control.proto`, and
-what their errors are in Kafka's words.
+"""The sidecar's own requests as clients send them, each with its message of `proto/sidecar/v1/control.proto`, and the
+Kafka codes for their errors.
 """
 
 from collections.abc import Mapping
@@ -53,7 +53,7 @@ class _OwnRequest(Request[AnswerT], Generic[AskedT, AnswerT]):
 
 
 class Own(_OwnRequest[control.OwnRequest, control.OwnResponse]):
-    """Claims resources, all or nothing; again with the same token: the same claims, kept or waited for."""
+    """Claims resources, all or nothing. A repetition with the same token is the same request."""
 
     api_key: ClassVar[int] = api.OWN
     answer = control.OwnResponse
@@ -67,7 +67,7 @@ class Release(_OwnRequest[control.ReleaseRequest, control.ReleaseResponse]):
 
 
 class DescribeOwners(_OwnRequest[control.DescribeOwnersRequest, control.DescribeOwnersResponse]):
-    """The owners of resources, of a topic also its partitions where each has its own owner; and the queues."""
+    """The owners and queues of resources; for a topic also of its partitions, if these have their own owners."""
 
     api_key: ClassVar[int] = api.DESCRIBE_OWNERS
     answer = control.DescribeOwnersResponse
@@ -81,7 +81,7 @@ class LastSequence(_OwnRequest[control.LastSequenceRequest, control.LastSequence
 
 
 class Watch(_OwnRequest[control.WatchRequest, control.WatchResponse]):
-    """What becomes of a token's claims: answered at the first news, or without any after `wait_ms`."""
+    """Waits for a change of a token's claims: answered at the first change, or without one after `wait_ms`."""
 
     api_key: ClassVar[int] = api.WATCH
     answer = control.WatchResponse

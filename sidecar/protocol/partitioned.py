@@ -1,8 +1,8 @@
 """Requests whose body is a table topic → partition → a few fixed fields: ListOffsets, OffsetForLeaderEpoch,
 DeleteRecords.
 
-A layout says how large the parts of a version are, in bytes, as its table has them. So a request of any of the three is
-walked, split by leader and its answers merged without an object for each field (ListOffsets 1-11, OffsetForLeaderEpoch
+A layout has the size of each part of a version, in bytes, computed from its table. So requests of the three are walked
+and split by leader, and their answers merged, without an object for each field (ListOffsets 1-11, OffsetForLeaderEpoch
 2-4, DeleteRecords 0-2).
 """
 
@@ -36,8 +36,8 @@ class Layout:
     """The form of one version.
 
     `prefix`/`suffix` surround the table in the request; `element` is a partition in the request, its index first. In
-    the answer a partition has `answer` bytes, its index at `index_at` and its error code at `error_at`; the table of
-    answers follows a throttle time where `throttled`. `refusal` is the rest of an element that carries only an error.
+    the answer a partition has `answer` bytes, its index at `index_at` and its error code at `error_at`; if
+    `throttled`, a throttle time precedes the table. `refusal` is the rest of an element that carries only an error.
     """
 
     flexible: bool
@@ -79,7 +79,7 @@ def layout_of(key: int, version: int) -> Layout:
 
 
 def _split_fields(record: Record, version: int) -> tuple[int, dict[str, int], int]:
-    """Bytes: of what stands before the topics, of each field of a partition in them, and of what stands after."""
+    """Return sizes in bytes: of all before the topics, of each field of a partition, and of all after the topics."""
     fields = record.of(version)
     at = [*fields].index("topics")
     partitions = _elements(_elements(fields["topics"]).of(version)["partitions"]).of(version)
@@ -108,7 +108,7 @@ class TablePart(NamedTuple):
 
 
 class Table(NamedTuple):
-    """A walked request: where the prefix and the suffix stand, and the partitions between."""
+    """A walked request: positions of the prefix and the suffix, and the partitions."""
 
     prefix: int
     suffix: int
@@ -185,7 +185,7 @@ def request_steps(
     table: Table,
     parts: list[TablePart],
 ) -> Generator[None, None, bytes]:
-    """A request frame for some of the partitions of a walked one, in slices."""
+    """Build a request frame for some partitions of a walked request, in slices."""
     view = memoryview(buffer)
     writer = request_frame(key, version, correlation_id, client_id, layout.flexible)
     writer.raw(view[table.prefix : table.prefix + layout.prefix])
@@ -205,7 +205,7 @@ class TableResult(NamedTuple):
 
 
 def decode_answer(buffer: Octets, start: int, end: int, layout: Layout) -> tuple[list[TableResult], int]:
-    """The partitions and the throttle time (ms, 0 where the version has none) of an answer frame."""
+    """Return the partitions and the throttle time (ms, 0 if the version has none) of an answer frame."""
     return at_once(answer_steps(buffer, start, end, layout))
 
 
@@ -232,7 +232,7 @@ def answer_steps(
 
 
 def refusal(layout: Layout, topic: bytes, partition: int, error: int) -> TableResult:
-    """A partition's answer that carries nothing but an error."""
+    """Return a partition's answer that has only an error."""
     element = bytearray(layout.fill)
     I32.pack_into(element, layout.index_at, partition)
     I16.pack_into(element, layout.error_at, error)

@@ -1,7 +1,7 @@
 """Read and write the primitive types of Kafka's protocol (https://kafka.apache.org/protocol#protocol_types).
 
-`Reader` never reads beyond its frame and refuses a collection that cannot fit into what is left, as Kafka's generated
-parsers do: a frame of 50 bytes that announces two billion elements costs nothing. Every failure is a
+`Reader` never reads beyond its frame and refuses a collection that cannot fit into the remaining bytes, as Kafka's
+generated parsers do: a frame of 50 bytes that announces two billion elements costs nothing. Every failure is a
 `MalformedFrameError`.
 """
 
@@ -25,7 +25,7 @@ new_tuple: Final = cast(Callable[..., Any], getattr(tuple, "__new__"))  # noqa: 
 
 
 def at_once(steps: Generator[None, None, ResultT]) -> ResultT:
-    """What work gives that is written in slices (`sidecar.network.slices`), all of it within this call."""
+    """Run work that is written in slices (`sidecar.network.slices`) to its end in this call; return its result."""
     while True:
         try:
             next(steps)
@@ -37,7 +37,7 @@ class MalformedFrameError(ValueError):
     """The bytes are no valid Kafka frame: truncated, a negative length, or a collection longer than the frame."""
 
     reason: ClassVar[str] = "malformed"
-    """What the log calls it."""
+    """The word for it in logs."""
 
 
 class TooManyElementsError(MalformedFrameError):
@@ -51,7 +51,7 @@ class TooManyElementsError(MalformedFrameError):
 
 class Reader:
     """A cursor over one frame (or a part of it), from `position` to `end` exclusive, both in bytes. `taken`: elements
-    since others had their turn, for a caller that reads in slices.
+    read in this turn, for a caller that reads in slices.
     """
 
     __slots__ = ("buffer", "end", "position", "taken")
@@ -76,7 +76,7 @@ class Reader:
         return start
 
     def skip_compact_array(self, element_bytes: int) -> None:
-        """Step over an array of elements of one size; nearly all are short."""
+        """Step over an array of elements of equal size. Fast for short arrays, which nearly all are."""
         start = self.position
         length = self.buffer[start] if start < self.end else 0
         if 0 < length < 0x80:
@@ -132,7 +132,7 @@ class Reader:
         return None if size == -1 else self._text(size)
 
     def name(self, flexible: bool) -> bytes:
-        """As `text`, the bytes as they are."""
+        """As `text`, but returns the bytes undecoded."""
         return self.raw(self.uvarint() - 1 if flexible else self.i16())
 
     def nullable_bytes(self, flexible: bool = False) -> bytes | None:
@@ -151,7 +151,7 @@ class Reader:
         return count
 
     def skip_tags(self) -> None:
-        """Step over tagged fields (KIP-482), whatever they are; nearly always there are none."""
+        """Step over all tagged fields (KIP-482). Fast if there are none, as nearly always."""
         start = self.position
         if start < self.end and not self.buffer[start]:
             self.position = start + 1
@@ -167,14 +167,14 @@ class Reader:
         return count
 
     def tags(self, flexible: bool) -> None:
-        """Step over the tagged fields of a struct where the version has them."""
+        """Step over the tagged fields of a struct, if the version has them."""
         if flexible:
             self.skip_tags()
 
 
 class RequestReader(Reader):
-    """A cursor over a stranger's request: all its collections together have `limit` elements at most, which is known
-    from their lengths, before one is walked.
+    """A cursor over a stranger's request. All its collections together may have `limit` elements; they are counted by
+    their lengths, before they are walked.
     """
 
     __slots__ = ("left", "limit")
@@ -200,8 +200,8 @@ class RequestReader(Reader):
 
 
 class Writer:
-    """Collects one message; `finish()` returns it, `frame()` one that began as a frame. Lengths out of range raise
-    `struct.error`, as caller bugs should. `taken` as in `Reader`.
+    """Builds one message; `finish()` returns it, `frame()` returns it as a frame with its length. Lengths out of range
+    raise `struct.error`, as caller bugs should. `taken` as in `Reader`.
     """
 
     __slots__ = ("out", "taken")
@@ -214,7 +214,7 @@ class Writer:
         return bytes(self.out)
 
     def frame(self) -> bytes:
-        """What `request_frame` or `answer_frame` began, with its length."""
+        """Return a frame that `request_frame` or `answer_frame` began, with its length."""
         I32.pack_into(self.out, 0, len(self.out) - 4)
         return bytes(self.out)
 
@@ -248,7 +248,7 @@ class Writer:
             self.i16(-1)
 
     def name(self, name: bytes, flexible: bool) -> None:
-        """As `text`, of the bytes."""
+        """As `text`, for encoded bytes."""
         if flexible:
             self.uvarint(len(name) + 1)
         else:
@@ -260,14 +260,14 @@ class Writer:
         self.out += data or b""
 
     def array(self, count: int, flexible: bool = False) -> None:
-        """The length of an array; -1 writes a null one."""
+        """Write the length of an array; -1 writes a null array."""
         if flexible:
             self.uvarint(count + 1)
         else:
             self.i32(count)
 
     def tags(self, flexible: bool) -> None:
-        """An empty tag section where the version has one."""
+        """Write an empty tag section, if the version has one."""
         if flexible:
             self.out.append(0)
 

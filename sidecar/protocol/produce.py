@@ -1,10 +1,9 @@
-"""Produce, api key 0, versions 3 to 13: walk a request without touching its records; the head and the answer of one
-that goes on whole; build answers. Requests of the node's own, and answers that are read field by field:
-`produce_upstream`.
+"""Produce, api key 0, versions 3 to 13: walk a request without reading its records; head and answer of a request
+that is forwarded whole; build answers. The node's own requests, and reading answers field by field: `produce_upstream`.
 
 Versions: 3 transactional id · 5 log_start_offset in the answer · 7 zstd · 8 record errors and a message · 9 flexible
 (KIP-482) · 10 new leaders in the answer, with addresses (KIP-951) · 11 and 12 errors of transactions, and partitions
-that are added to them by the way (KIP-890) · 13 topics by id (KIP-516).
+that Produce adds to them (KIP-890) · 13 topics by id (KIP-516).
 """
 
 import struct
@@ -30,7 +29,7 @@ from sidecar.protocol.topic_ids import ID_BYTES, NO_NAMES, Ids, Names, named
 
 FIRST_FLEXIBLE: Final = 9
 FIRST_WITH_START: Final = 5
-"""Since then an answer says where the log begins."""
+"""The first version whose answers have the log start offset."""
 FIRST_WITH_LEADERS: Final = 10
 LEADER_TAG: Final = 0
 FIRST_BY_ID: Final = 13
@@ -49,7 +48,7 @@ _BYTE: Final = [bytes((value,)) for value in range(128)]
 OWN_CLIENT_ID: Final = b"sidecar"
 _WHOLE_HEAD: Final = Struct(f">ihhih{len(OWN_CLIENT_ID)}s")
 _PLAIN_BYTES: Final = {3: 22, 4: 22, 5: 30, 6: 30, 7: 30, 8: 36, 9: 33, 10: 33, 11: 33, 12: 33, 13: 33}
-"""What a partition takes in an answer that carries no messages."""
+"""Bytes of a partition in an answer without messages, by version."""
 
 
 class ProducePart(NamedTuple):
@@ -62,7 +61,7 @@ class ProducePart(NamedTuple):
 
 
 class ProduceRequest(NamedTuple):
-    """A walked request. `timeout_ms` is the client's own; `ids` those of its topics, None where it has their names."""
+    """A walked request. `timeout_ms` is the client's own; `ids`: the ids of its topics, None if it has names."""
 
     transactional_id: str | None
     acks: int
@@ -71,13 +70,13 @@ class ProduceRequest(NamedTuple):
     ids: Ids | None = None
 
     def moved(self, by: int) -> "ProduceRequest":
-        """The same in a copy of its frame, where positions differ by so much."""
+        """Return the same request for a copy of its frame, with `by` added to all positions."""
         parts = [ProducePart(part.topic, part.partition, part.start + by, part.end + by) for part in self.parts]
         return self._replace(parts=parts)
 
 
 class ProduceResult(NamedTuple):
-    """What one partition is answered. Offsets and times are -1 where there are none; `message` needs version 8."""
+    """The answer for one partition. Offsets and times are -1 if there are none; `message` needs version 8."""
 
     topic: bytes
     partition: int
@@ -121,8 +120,8 @@ def walk(buffer: Octets, body: int, end: int, version: int, names: Names = NO_NA
 
 
 def _bounded(count: int, before: int = 0) -> int:
-    """As many, if with those `before` they are no more than a request may have: before version 9 that counts topics
-    and partitions apart, as the compiled twin does.
+    """Return `count`, if `before` and `count` together are within a request's limit. Before version 9 topics and
+    partitions are counted separately, as in the compiled twin.
     """
     if before + count > BOUNDS.produce:
         raise TooManyElementsError(BOUNDS.produce)
@@ -130,8 +129,8 @@ def _bounded(count: int, before: int = 0) -> int:
 
 
 def bare_bytes(version: int, topic: bytes, parts: list[ProducePart]) -> int:
-    """What a request for these partitions of one topic takes after its client id where it has nothing besides: no
-    transactional id, no tags, no other topic.
+    """Return the bytes after the client id of a request that has only these partitions of one topic: no transactional
+    id, no tags, no other topic.
     """
     if COMPILED is not None:
         size: int = COMPILED.bare_bytes(version, topic, parts)
@@ -149,13 +148,15 @@ def _varint_bytes(value: int) -> int:
 
 
 def whole_head(correlation_id: int, version: int, rest: int) -> bytes:
-    """The head of a client's request that goes on as the node's own; `rest` bytes follow, those after the client id."""
+    """Return the head for a client's request that the node forwards as its own. The `rest` bytes after the client id
+    follow.
+    """
     size = _WHOLE_HEAD.size - 4 + rest
     return _WHOLE_HEAD.pack(size, 0, version, correlation_id, len(OWN_CLIENT_ID), OWN_CLIENT_ID)
 
 
 def usual_partitions(buffer: Octets, start: int, end: int, version: int) -> list[tuple[int, int, int, int]] | None:
-    """Where the partitions of a usual answer stand: (name from, name to, first partition, number) per topic.
+    """Find the partitions of a usual answer: (name start, name end, first partition, number) for each topic.
 
     None for an answer with messages, tags or long lengths, which has to be read field by field.
     """
@@ -192,8 +193,8 @@ def usual_partitions(buffer: Octets, start: int, end: int, version: int) -> list
 
 
 def all_appended(buffer: Octets, start: int, end: int, version: int, expected: int) -> bool:
-    """Whether an answer frame names `expected` partitions in the usual form, and an error in none. Every
-    acknowledgement passes here.
+    """Whether an answer frame has `expected` partitions in the usual form, and no error. Called for every
+    acknowledgement.
     """
     if COMPILED is not None and COMPILED.all_appended(buffer, start, end, version, expected):
         return True
@@ -203,8 +204,8 @@ def all_appended(buffer: Octets, start: int, end: int, version: int, expected: i
 def appended(
     buffer: Octets, start: int, end: int, version: int, expected: int
 ) -> list[tuple[int, int, int, int]] | None:
-    """What an answer of the usual form says of each of `expected` partitions: its number, base offset, append time
-    and log start (-1 below version 5). None where `all_appended` is False.
+    """Return number, base offset, append time and log start (-1 below version 5) of each of the `expected` partitions
+    of an answer in the usual form. None where `all_appended` is False.
     """
     if COMPILED is not None:
         result = COMPILED.appended(buffer, start, end, version, expected)
@@ -226,8 +227,8 @@ def appended(
 
 
 def rename_answer(buffer: bytearray, start: int, end: int, version: int, correlation_id: int) -> None:
-    """Make an answer to the node's own request, in the usual form, that of a client's: its throttle time was the
-    node's.
+    """Turn a usual answer to the node's own request into the answer to a client's. Sets the throttle time to 0, as it
+    was for the node.
     """
     if COMPILED is not None:
         COMPILED.rename_answer(buffer, start, end, version, correlation_id)
@@ -244,8 +245,8 @@ def encode_answer(
     ids: Ids | None = None,
     leaders: Mapping[tuple[bytes, int], Leader] | None = None,
 ) -> bytes:
-    """A whole answer frame. Results of one topic should stand together; they are grouped as they come. `ids` are those
-    of the request; `leaders`, by partition, go with errors of version 10 and later.
+    """A whole answer frame. Results are grouped by topic. `ids`: those of the request. `leaders`: new leaders by
+    partition, sent from version 10 on.
     """
     topics: dict[bytes, list[ProduceResult]] = {}
     for result in results:
@@ -306,7 +307,7 @@ def _encode_in_full(
 
 
 def write_topic(writer: Writer, topic: bytes, flexible: bool, ids: Ids | None) -> None:
-    """A topic in the form of the version: its name, or its id where there are `ids`."""
+    """A topic in the form of the version: its name, or its id if there are `ids`."""
     if ids is None:
         writer.name(topic, flexible)
     else:

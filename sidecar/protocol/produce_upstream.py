@@ -1,8 +1,7 @@
-"""Produce towards brokers: parts of a client's request, the node's own with batches of governed topics, their answers.
+"""Produce to brokers: parts of clients' requests, the node's own requests for governed topics, and their answers.
 
-The node's own are version 8, or 13 where topics are to be named by id, with acks=all and without a transactional id.
-Records are never copied: a request is a
-list of parts for one gathered write.
+The node's own requests are version 8, or 13 if topics are named by id, with acks=all and without a transactional id.
+Records are never copied: a request is a list of parts for one gathered write.
 """
 
 from struct import Struct
@@ -32,7 +31,7 @@ Leaders = dict[tuple[bytes, int], Found]
 SINGLE_VERSION: Final = 8
 BY_ID_VERSION: Final = FIRST_BY_ID
 _PLAIN: Final = {SINGLE_VERSION: (PLAIN_V8, [0, -1]), BY_ID_VERSION: (PLAIN_V9, [1, 0, 0])}
-"""How a usual answer says of a partition that there are no messages."""
+"""The end of a partition without messages in a usual answer."""
 _ACKS_TIMEOUT: Final = Struct(">hi")
 _INDEX_SIZE: Final = Struct(">ii")
 _HEAD: Final = Struct(">ii")
@@ -48,7 +47,7 @@ def encode_request(
     transactional_id: str | None = None,
     ids: Ids | None = None,
 ) -> list[Octets]:
-    """A whole request frame as parts; the records (topic, partition, batch) are not copied. `ids`: those of topics,
+    """A whole request frame as parts; the records (topic, partition, batch) are not copied. `ids`: the topics' ids,
     from version 13 on.
     """
     flexible = version >= FIRST_FLEXIBLE
@@ -121,7 +120,7 @@ def table_head_by_id(topic_id: bytes, partition: int) -> bytes:
 
 
 def encode_single_by_id(correlation_id: int, timeout_ms: int, table: bytes, batch: Octets) -> list[Octets]:
-    """As `encode_single`, in the version that names topics by id: a topic that was created anew gets nothing."""
+    """As `encode_single`, in the version that names topics by id: a recreated topic has another id and gets nothing."""
     records = Writer()
     records.uvarint(len(batch) + 1)
     rest = len(table) + len(records.out) + len(batch) + len(_BY_ID_END)
@@ -133,7 +132,7 @@ def encode_single_by_id(correlation_id: int, timeout_ms: int, table: bytes, batc
 
 
 def single_body(timeout_ms: int, table: bytes, size: int) -> bytes:
-    """What stands between the header and the batch, of `size` bytes, of a request as `encode_single` makes it."""
+    """Return the part between the header and the batch of `size` bytes in a request of `encode_single`."""
     return b"".join((_SINGLE_TERMS.pack(-1, -1, timeout_ms), table, _COUNT.pack(size)))
 
 
@@ -163,7 +162,7 @@ def decode_answer(
     buffer: Octets, start: int, end: int, version: int, names: Names = NO_NAMES, leaders: Leaders | None = None
 ) -> tuple[list[ProduceResult], int]:
     """The results and the throttle time (ms) of an answer frame that begins with its length prefix at `start`. `names`:
-    topics by id. `leaders` gets what the broker says of new ones.
+    topics by id. New leaders that the broker names are added to `leaders`.
     """
     results: list[ProduceResult] = []
     usual = usual_partitions(buffer, start, end, version) if version in _PLAIN else None
@@ -193,7 +192,7 @@ def _decode_in_full(
 def read_body(
     reader: Reader, version: int, names: Names = NO_NAMES, leaders: Leaders | None = None
 ) -> tuple[list[ProduceResult], int]:
-    """As `decode_answer`, from after the header on."""
+    """As `decode_answer`, for a reader after the header."""
     results = _read_results(reader, version, names, {} if leaders is None else leaders)
     throttle_ms = reader.i32()
     reader.tags(version >= FIRST_FLEXIBLE)
@@ -201,8 +200,8 @@ def read_body(
 
 
 def throttle_at(answer: bytes, version: int) -> int:
-    """Where an answer frame of version 1 or later has its `throttle_time_ms`: the nodes that lead follow from version
-    10 on. Raises `MalformedFrameError`.
+    """Return the position of `throttle_time_ms` in an answer frame of version 1 or later. From version 10 on the new
+    leaders' addresses follow it. Raises `MalformedFrameError`.
     """
     reader = Reader(answer, 8)
     reader.tags(version >= FIRST_FLEXIBLE)

@@ -1,9 +1,9 @@
-"""The records inside an ordinary v2 batch (KIP-98): the sequence ids in their headers (KIP-82), and the batch without
-some of its records.
+"""The records inside an ordinary v2 batch (KIP-98): reads the sequence ids in their headers (KIP-82), and removes
+records from a batch.
 
 Reads and writes the wire format and never decides what is a duplicate. All positions are bytes in the uncompressed
-records section, which `sidecar.protocol.compression` makes of a batch. Two twins walk through it: `_records.pyx`
-where it was compiled, else `_records_pure.py`.
+records section, decompressed by `sidecar.protocol.compression`. `_records.pyx` walks through it if it was compiled,
+else its twin `_records_pure.py`.
 """
 
 from enum import IntEnum
@@ -43,7 +43,7 @@ class Kind(IntEnum):
 
 
 class Summary(NamedTuple):
-    """`first` and `last` are the ids of the first and the last record where the kind is RISING, else -1."""
+    """`first` and `last` are the ids of the first and the last record if the kind is RISING, else -1."""
 
     kind: Kind
     first: int
@@ -51,10 +51,10 @@ class Summary(NamedTuple):
 
 
 class RecordIds(NamedTuple):
-    """One record: `start` is where its length is written, `end` where the next one begins, the time's delta in ms.
+    """One record. `start`: position of its length. `end`: start of the next record. `timestamp_delta` is in ms.
 
-    `sequence_id` and `name` are None where the record has no such header, or where `problem` says what is wrong with
-    one of them.
+    `sequence_id` and `name` are None if the record has no such header, or if it is faulty; `problem` describes the
+    fault.
     """
 
     start: int
@@ -71,15 +71,15 @@ _OTHER: Final = Summary(Kind.OTHER, -1, -1)
 
 
 def walker() -> ModuleType:
-    """The twin at work, for what else walks through sections. The pure one takes about a hundred times as long."""
+    """The twin in use, for other code that walks through sections. The pure one takes about a hundred times as long."""
     return _walker
 
 
 def summarise(records: Octets, count: int, id_header: bytes, name_header: bytes, *, dense: bool = True) -> Summary:
-    """What the `count` records of a section have in common, in one pass that makes no object per record.
+    """Return what the `count` records of a section have in common, in one pass without an object per record.
 
-    Raises `KafkaError` 2 where the section is not exactly `count` records with the offset deltas 0 to `count` - 1;
-    with whatever offset deltas where it need not be `dense`, because it comes from a log that may be compacted.
+    Raises `KafkaError` 2 if the section is not exactly `count` records with the offset deltas 0 to `count` - 1. If not
+    `dense`, any offset deltas are valid, as in a log that may be compacted.
     """
     kind, first, last = _walker.summarise(records, count, id_header, name_header, dense)
     if kind == _records_pure.RISING:
@@ -90,7 +90,7 @@ def summarise(records: Octets, count: int, id_header: bytes, name_header: bytes,
 def each(
     records: Octets, count: int, id_header: bytes, name_header: bytes, *, dense: bool = True, own: bytes | None = None
 ) -> list[RecordIds]:
-    """Every record of a section with its ids; `own` is the name of a record that has no header for one.
+    """Return every record of a section with its ids; `own` is the name of a record without a name header.
 
     Raises `KafkaError` 2 as `summarise` does.
     """
@@ -103,7 +103,7 @@ def each(
 def judge(
     ids: tuple[bytes | None, ...], names: tuple[bytes | None, ...], own: bytes | None
 ) -> tuple[int | None, bytes | None, str | None]:
-    """Sequence id, name, and what is wrong; of two faults the id's is reported."""
+    """Return sequence id, name, and the fault, if any; of two faults the id's is reported."""
     sequence_id: int | None = None
     name = own
     problem: str | None = None
@@ -152,10 +152,10 @@ def _fault_of_names(names: tuple[bytes | None, ...]) -> str | None:
 
 
 def keep(batch: Octets, records: Octets, kept: list[RecordIds]) -> bytearray:
-    """The batch with only the records `kept`, which `each` found in its uncompressed section, in their order.
+    """Return the batch with only the records `kept`, which `each` found in its uncompressed section, in their order.
 
     Offset deltas become 0 to n - 1; codec, attributes, base timestamp, producer id, epoch and base sequence stay, and
-    so does all else of every record kept. The maximum timestamp becomes theirs, unless the batch has the log's time.
+    so does everything else in the records kept. The maximum timestamp becomes theirs, unless it is the log append time.
     Raises `ValueError` for a batch without records, `KafkaError` as `read_header` and `compress` do.
     """
     if not kept:
@@ -186,5 +186,5 @@ def newest_timestamp(batch: Octets, records: Octets) -> int:
 
 
 def _wrapped(value: int) -> int:
-    """As Java adds: a hostile delta wraps a timestamp around."""
+    """The sum in Java's 64 bits: a hostile delta makes a timestamp overflow."""
     return (value + 2**63) % 2**64 - 2**63

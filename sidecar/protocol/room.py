@@ -1,8 +1,8 @@
-"""Memory that a thread keeps for what it decompresses, so that large batches do not hold Python's lock.
+"""Memory that a thread reuses for decompressed batches, so that large batches do not block Python's lock.
 
-To make a `bytearray` of 64 MiB, and to free it, takes Python's lock for 25 ms: the system finds and clears 16,000
-pages meanwhile. A thread that has a `Room` lets the codec find them instead, without the lock, and gives them back in
-pieces between which other threads have their turn.
+To allocate and free a `bytearray` of 64 MiB holds Python's lock for 25 ms: the system finds and clears 16,000 pages
+meanwhile. With a `Room` these pages are taken while the codec runs, without the lock. The room gives them back in
+pieces, between which other threads have their turn.
 """
 
 import mmap
@@ -17,20 +17,20 @@ _GIVES_BACK: Final[int | None] = getattr(mmap, "MADV_DONTNEED", None)
 
 
 class Room:
-    """The memory of one thread: as many bytes as the records of one batch may have. What is never used costs nothing.
+    """The memory of one thread, by default for the largest batch. Parts that are never used cost nothing.
 
-    What was decompressed into it is overwritten by the thread's next batch: who keeps it for longer copies it.
+    The thread's next batch overwrites it: a caller that needs the bytes for longer copies them.
     """
 
     __slots__ = ("_map", "_used", "view")
 
     def __init__(self, size: int = BATCH_BYTES) -> None:
-        self._map = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)  # shared, it would not be freed
+        self._map = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)  # shared memory would not be freed
         self._used = 0
         self.view = memoryview(self._map)
 
     def of(self, limit: int) -> memoryview | None:
-        """`limit` bytes of it; None where it has not so many."""
+        """Return `limit` bytes of it; None if it is smaller."""
         if limit > len(self.view):
             return None
         self._used = max(self._used, limit)
@@ -41,7 +41,7 @@ class Room:
         if _GIVES_BACK is not None:
             for start in range(0, self._used, _PIECE_BYTES):
                 self._map.madvise(_GIVES_BACK, start, min(_PIECE_BYTES, len(self.view) - start))
-                time.sleep(0)  # without Python's lock
+                time.sleep(0)  # releases Python's lock
         self._used = 0
 
 
@@ -53,7 +53,7 @@ _MINE: Final = _OfThread()
 
 
 def take_room() -> None:
-    """From now on this thread has a room: `room_for` finds it."""
+    """Give this thread a room, which `room_for` then returns."""
     _MINE.room = Room()
 
 
@@ -64,7 +64,7 @@ def give_back() -> None:
 
 
 def room_for(limit: int) -> memoryview | None:
-    """Where this thread decompresses `limit` bytes to; None where it has no such room, or they are few."""
+    """Return memory for `limit` decompressed bytes; None if this thread has no such room, or `limit` is small."""
     if _MINE.room is None or limit <= BATCH_AT_ONCE_BYTES:
         return None
     return _MINE.room.of(limit)

@@ -1,9 +1,8 @@
 """Messages of the rare APIs as tables of fields: a message is read into a dict, changed, and written again.
 
-Whatever is not understood survives: error codes stay plain integers, tagged fields (KIP-482) are kept as bytes under
-the key `TAGS` of their record, so that what a newer broker or client adds passes through unchanged. What a version does
-not have is absent from the dict, and left out when written. Hot requests never come here: they are walked in place by
-their own modules.
+Unknown content is preserved: error codes stay plain integers, and tagged fields (KIP-482) are stored as bytes under the
+key `TAGS` of their record, so that additions of a newer broker or client pass unchanged. Fields that a version does not
+have are absent from the dict, and are not written. Hot requests do not use tables: their own modules walk them.
 """
 
 from collections.abc import Generator, Iterator
@@ -32,7 +31,7 @@ Values: TypeAlias = dict[str, Any]
 TAGS: Final = "tags"
 _NO_TAGS: Final = b"\0"
 NEVER: Final = 32_767
-"""After every version."""
+"""Greater than every version."""
 _PLAIN_HEADER: Final = 18
 """ApiVersions, whose answers have a header without tags in every version (KIP-511)."""
 _SHORT_BYTES: Final = 4096
@@ -122,8 +121,8 @@ class Part(NamedTuple):
 class Record:
     """Fields one after the other, then tagged fields in flexible versions. `is_deep`: with lists or records in it.
 
-    A field is named by its argument. It has a kind in all versions, or a `Field` for those that have it, or several
-    of these where it is of different kinds.
+    A field has the name of its argument. Its value is a kind for all versions, a `Field` for some versions, or several
+    `Field`s if versions have different kinds.
     """
 
     __slots__ = ("_fields", "_plans", "is_deep")
@@ -134,7 +133,7 @@ class Record:
         self._plans: Final[dict[int, tuple[Part, ...]]] = {}
 
     def _plan(self, version: int) -> tuple[Part, ...]:
-        """What a version consists of; made once."""
+        """The parts of a version, from a cache."""
         plan = self._plans.get(version)
         if plan is None:
             plan = self._plans[version] = tuple(_parts(self.of(version)))
@@ -205,7 +204,7 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class Nullable:
-    """A record by itself, behind a byte: 1, or -1 for null."""
+    """A record after a byte that is 1, or -1 for null."""
 
     record: Record
     absent: None = None
@@ -234,7 +233,7 @@ def _spans(found: Kind | Field | list[Field]) -> list[Field]:
 
 
 def _parts(fields: dict[str, Kind]) -> Iterator[Part]:
-    """The fields of a version, numbers that follow each other in one."""
+    """Yield the fields of a version; successive numbers form one part."""
     for is_fixed, run in groupby(fields.items(), lambda field: isinstance(field[1], Fixed)):
         found = list(run)
         for some in [found] if is_fixed else [[field] for field in found]:
@@ -246,7 +245,7 @@ def _parts(fields: dict[str, Kind]) -> Iterator[Part]:
 
 @lru_cache(maxsize=512)
 def _form(version: int, flexible: bool) -> Form:
-    """Each is made once."""
+    """Return a form from a cache."""
     return Form(version, flexible)
 
 
@@ -270,8 +269,8 @@ class Message:
     def request_steps(
         self, buffer: Octets, body: int, end: int, version: int, *, whole: bool = True
     ) -> Generator[None, None, Values]:
-        """A client's request whose body begins at `body` (after the client id). `whole` False: as brokers do, what
-        stands after its end is not looked at (librdkafka's Metadata has a byte there). Raises `MalformedFrameError`.
+        """A client's request whose body begins at `body` (after the client id). `whole` False: bytes after its
+        end are ignored, as by brokers (librdkafka's Metadata has one there). Raises `MalformedFrameError`.
         """
         reader, form = RequestReader(buffer, body, end, limits.elements(self.key)), self.form(version)
         reader.tags(form.flexible)
@@ -330,7 +329,7 @@ class Message:
 
 def leading_text(buffer: Octets, body: int, end: int, *, flexible: bool, count: int = 1) -> tuple[str, ...]:
     """The first `count` fields, strings that must not be null, of a request whose body begins at `body`: enough to
-    route one that goes on as it came. What follows is not looked at. Raises `MalformedFrameError`.
+    route a request that is forwarded unchanged. The rest is not read. Raises `MalformedFrameError`.
     """
     reader = RequestReader(buffer, body, end, limits.elements(limits.ANY_API))
     reader.tags(flexible)

@@ -1,8 +1,8 @@
-"""What the records of a log's batches hold, for jobs that read whole logs: stretches of one name and rising ids,
-without an object per record; and the records themselves, in columns.
+"""Reads the records of a log's batches for jobs that read whole logs: as stretches of one name and rising ids, without
+an object per record, or as columns.
 
 Batches may be compacted (offset deltas with holes) and are cut to a range of offsets, so that two readers of
-neighbouring ranges count nothing twice. Ids and names are judged by themselves, never by what was seen before.
+neighbouring ranges count nothing twice. Each id and name is checked by itself, not against earlier records.
 """
 
 from dataclasses import dataclass, field
@@ -22,8 +22,8 @@ class Stretch(NamedTuple):
     """Records of a section that follow one another under one name (None: no header for it, or a bad one): their ids
     rise strictly, or none has an id. Deltas are those of the first and of the last record.
 
-    A record with a bad id or a bad name stands in `malformed` alone; it ends no stretch but by another name, and where
-    such records come first they are a stretch of their own. Ids are -1 where there is none.
+    A record with a bad id or name is counted in `malformed`; only another name makes it end a stretch. Such records at
+    the beginning are a separate stretch. Ids are -1 if there is none.
     """
 
     name: bytes | None
@@ -51,10 +51,10 @@ def stretches(
 
 @dataclass(slots=True, eq=False)
 class Columns:
-    """Records of any number of sections, column by column; what was not `wanted` stays empty.
+    """Records of any number of sections, column by column; columns that were not `wanted` stay empty.
 
-    The headers of all records lie one after the other, as many of each as `header_counts` says. `problems` says what
-    is wrong with the id or the name of a record, by its index: there is no id there.
+    The headers of all records are in one list; `header_counts` has the number of each record's. `problems`, by a
+    record's index, describes the fault of its id or name; such a record has no id here.
     """
 
     offset_deltas: list[int] = field(default_factory=list[int])

@@ -1,5 +1,5 @@
-"""Fetch as clients and brokers nearly always send it, read by compiled code; any other form, and all where nothing was
-compiled, by its twin (`sidecar.protocol.fetch`). Every request and every answer that goes on whole passes here.
+"""Reads the usual form of Fetch by compiled code. Other forms, and all if nothing was compiled, are read by the twin
+`sidecar.protocol.fetch`. Called for every request, and every answer that is forwarded whole.
 """
 
 from sidecar.protocol import fetch
@@ -19,7 +19,7 @@ def walk(buffer: Octets, body: int, end: int, version: int, names: dict[bytes, b
 
 
 def is_plain(buffer: Octets, start: int, end: int, version: int) -> bool:
-    """Whether there is nothing in an answer frame that a node has to read: no error, no word of a new leader or of
-    where brokers are. False where that takes a closer look (`fetch.walk_answer`).
+    """Whether an answer frame has nothing that a node must read: no error, no new leader, no addresses of brokers.
+    False if that is not certain; then `fetch.walk_answer` has to read it.
     """
     return COMPILED is not None and COMPILED.is_plain_fetch(buffer, start, end, version)

@@ -1,7 +1,7 @@
 """Typed views over the tables of `sidecar.protocol.messages`: the base of the node's own requests.
 
-A view says in which version of a table it asks, which values it asks with, and what it makes of the answer's. What it
-leaves out is written as absent: zero, empty, null where that may be.
+A view has a version of a table, gives the values of the request, and converts the values of the answer. Fields without
+a value are written as absent: zero, empty, or null if that is allowed.
 """
 
 from abc import abstractmethod
@@ -27,12 +27,12 @@ class View(Request[AnswerT_co]):
             cls.flexible = version >= of.flexible
 
     def asked(self) -> Values:
-        """What the request says: its own fields, unless the table has others."""
+        """Return the values of the request; by default, the view's own fields."""
         return {each.name: getattr(self, each.name) for each in fields(self)}
 
     @abstractmethod
     def answered(self, values: Values) -> AnswerT_co:
-        """What an answer says. Raises `MalformedFrameError` where it is none to this request."""
+        """Convert the values of an answer. Raises `MalformedFrameError` if it does not fit this request."""
 
     def encode(self, writer: Writer) -> None:
         """See `Request.encode`."""
@@ -48,12 +48,12 @@ class View(Request[AnswerT_co]):
 
 
 def named(partitions: Mapping[str, Sequence[int]], indexes: str) -> list[Values]:
-    """The topics of a request; `indexes` is what it calls their partitions."""
+    """The topics of a request; `indexes` is the field's name for their partitions."""
     return [{"name": topic, indexes: found} for topic, found in partitions.items()]
 
 
 def by_partition(topics: Iterable[Values], partitions: str = "partitions") -> dict[TopicPartition, Values]:
-    """What an answer says of each partition; `partitions` is what it calls those of a topic."""
+    """Return an answer's values by partition; `partitions` is the field's name for a topic's partitions."""
     return {
         TopicPartition(topic["name"], each["partition_index"]): each for topic in topics for each in topic[partitions]
     }

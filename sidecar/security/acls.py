@@ -8,10 +8,10 @@ The rules (KIP-11, KIP-290; `StandardAuthorizerData.findAclRule` of Kafka 4.1):
 - One DENY that applies outweighs every ALLOW.
 - ALLOW of READ, WRITE, DELETE or ALTER allows DESCRIBE too; ALLOW of ALTER_CONFIGS allows DESCRIBE_CONFIGS too. A DENY
   denies its own operation alone. ALL is every operation.
-- Where nothing applies the answer is no; but where no ACL names the resource, for whatever principal, it is
-  `allow.everyone.if.no.acl.found`.
+- If no ACL applies the action is denied. If no ACL of any principal names the resource,
+  `allow.everyone.if.no.acl.found` decides.
 
-A verdict costs one look-up for each length that a PREFIXED name has, and two more: microseconds with 10,000 ACLs.
+A decision takes one look-up for each length of PREFIXED names, and two more: microseconds with 10,000 ACLs.
 Rights are bits: bit n is the operation with Kafka's number n.
 """
 
@@ -89,7 +89,7 @@ _ALLOWED_BY: Final[Mapping[int, int]] = {
     Operation.ALTER_CONFIGS: 1 << Operation.ALTER_CONFIGS | 1 << Operation.DESCRIBE_CONFIGS,
     **{operation: 1 << operation | 1 << Operation.DESCRIBE for operation in _DESCRIBING},
 }
-"""What an ALLOW allows, where it is more than its own operation."""
+"""The operations that an ALLOW allows, if they are more than its own."""
 
 
 class Rules(NamedTuple):
@@ -100,11 +100,11 @@ class Rules(NamedTuple):
 
 
 NO_RULES: Final = Rules()
-"""Those of an authorizer that nothing is set for."""
+"""The rules of an authorizer without settings."""
 
 
 class _Masks:
-    """What some principal from some host is allowed and denied on the resources that one pattern names."""
+    """The operations that one principal and host are allowed and denied on the resources of one pattern."""
 
     __slots__ = ("allowed", "denied")
 
@@ -114,7 +114,7 @@ class _Masks:
 
 
 _Pattern = dict[Subject, _Masks]
-"""By principal and host as they stand in ACLs, wildcards included."""
+"""Masks by principal and host as ACLs have them, wildcards included."""
 
 
 class _Patterns:
@@ -128,7 +128,7 @@ class _Patterns:
         self.lengths: tuple[int, ...] = ()
 
     def of(self, name: str) -> list[_Pattern]:
-        """Those that name a resource."""
+        """Return the patterns that match a resource's name."""
         found = [self.literal.get(name), self.literal.get(WILDCARD) if name != WILDCARD else None]
         size = len(name)
         found += [self.prefixed.get(name[:length]) for length in self.lengths if length <= size]
@@ -136,7 +136,7 @@ class _Patterns:
 
 
 class _Index:
-    """ACLs where they are looked for: by resource type and name, and by whom they are for."""
+    """ACLs by resource type and name, and by subject."""
 
     __slots__ = ("by_subject", "by_type")
 
@@ -145,7 +145,7 @@ class _Index:
         self.by_subject: Final[dict[tuple[int, Subject], list[AclBinding]]] = {}
 
     def fill_steps(self, bindings: Iterable[AclBinding]) -> Generator[None, None, None]:
-        """Take all of them, in slices."""
+        """Add all ACLs, in slices."""
         for count, binding in enumerate(bindings, 1):
             self._add(binding)
             if count % BOUNDS.turn == 0:
@@ -159,19 +159,19 @@ class _Index:
             pattern = patterns.literal.setdefault(binding.resource_name, {})
         elif binding.pattern_type == PatternType.PREFIXED:
             pattern = patterns.prefixed.setdefault(binding.resource_name, {})
-        else:  # of a newer Kafka; no resource of this one has it
+        else:  # of a newer Kafka; no resource here has it
             return
         subject = Subject(binding.principal, binding.host)
         masks = pattern.setdefault(subject, _Masks())
         if binding.permission == Permission.ALLOW:
             masks.allowed |= _ALLOWED_BY.get(binding.operation, 1 << binding.operation)
-        else:  # DENY, as Kafka takes whatever is not ALLOW
+        else:  # DENY: Kafka treats everything but ALLOW as DENY
             masks.denied |= _EVERYTHING if binding.operation == Operation.ALL else 1 << binding.operation
         self.by_subject.setdefault((binding.resource_type, subject), []).append(binding)
 
 
 class Acls:
-    """All ACLs of a cluster at one moment; never changes. `version` is another one whenever the ACLs are others."""
+    """All ACLs of a cluster at one moment; never changes. `version` changes whenever the ACLs change."""
 
     __slots__ = ("_by_subject", "_by_type", "bindings", "rules", "version")
 
@@ -192,7 +192,7 @@ class Acls:
         self._by_subject: Final = _index.by_subject
 
     def replaced(self, bindings: Iterable[AclBinding]) -> "Acls":
-        """The snapshot after an answer of DescribeAcls: this one where nothing has changed."""
+        """The snapshot after an answer of DescribeAcls: this one if nothing has changed."""
         return at_once(self.replaced_steps(bindings))
 
     def replaced_steps(self, bindings: Iterable[AclBinding]) -> "Generator[None, None, Acls]":
@@ -230,8 +230,8 @@ class Acls:
         return bool(self.allowed(subject, kind, name) >> operation & 1)
 
     def may_somewhere(self, subject: Subject, operation: int, kind: int) -> bool:
-        """`Authorizer.authorizeByResourceType` (KIP-679): whether there can be a resource of the type that the subject
-        may do it to. As there, operations that others imply do not count, and a name that no ACL names does.
+        """`Authorizer.authorizeByResourceType` (KIP-679): whether the subject may do the operation on some resource of
+        the type. As there, implied operations do not count, and a name without ACLs counts.
         """
         if self.may(subject, operation, kind, "hardcode"):
             return True
@@ -252,8 +252,8 @@ class Acls:
         return any(_is_open(binding, denied_literal, denied_prefixed) for binding in allowed)
 
     def may_everywhere(self, subject: Subject, operation: int, kind: int) -> bool:
-        """Whether the subject may do something to all resources of a type, those included that are not there yet: it is
-        allowed on `*`, and denied on no name.
+        """Whether the subject may do an operation on all resources of a type, future ones included: it is allowed on
+        `*`, and denied on no name.
         """
         if self.is_super_user(subject.principal):
             return True
@@ -267,8 +267,8 @@ class Acls:
         )
 
     def may_write_idempotently(self, subject: Subject) -> bool:
-        """What InitProducerId without a transactional id takes: IDEMPOTENT_WRITE on the cluster, or WRITE on any
-        topic (KIP-679).
+        """Whether the subject has what InitProducerId without a transactional id requires: IDEMPOTENT_WRITE on the
+        cluster, or WRITE on any topic (KIP-679).
         """
         return self.may(subject, Operation.IDEMPOTENT_WRITE, ResourceType.CLUSTER, CLUSTER_NAME) or self.may_somewhere(
             subject, Operation.WRITE, ResourceType.TOPIC
@@ -281,7 +281,7 @@ def _matching(subject: Subject) -> tuple[Subject, ...]:
 
 
 def _is_open(allow: AclBinding, denied_literal: Collection[str], denied_prefixed: Collection[str]) -> bool:
-    """Whether no DENY covers all that an ALLOW allows."""
+    """Whether an ALLOW allows some name that no DENY covers."""
     name = allow.resource_name
     if allow.pattern_type == PatternType.LITERAL:
         if name == WILDCARD:
@@ -292,11 +292,11 @@ def _is_open(allow: AclBinding, denied_literal: Collection[str], denied_prefixed
 
 
 class Verdicts:
-    """The rights of one connection's subject, remembered until the ACLs change or `LIMIT` resources are known."""
+    """The rights of one connection's subject, cached until the ACLs change or `LIMIT` resources are cached."""
 
     LIMIT: Final = 1_000
     LONGEST: Final = 255
-    """Characters of a name that is remembered: a client may say ever new ones of 32 KiB."""
+    """The longest name, in characters, that is cached: a client may send ever new names of 32 KiB."""
     __slots__ = ("_acls", "_allowed", "_idempotent", "subject")
 
     def __init__(self, subject: Subject, acls: Acls) -> None:
@@ -306,7 +306,7 @@ class Verdicts:
         self._idempotent: bool | None = None
 
     def allowed(self, acls: Acls, kind: int, name: str) -> int:
-        """As `Acls.allowed`; `acls` is the snapshot of now."""
+        """As `Acls.allowed`; `acls` is the current snapshot."""
         self._follow(acls)
         found = self._allowed.get((kind, name))
         if found is None:
@@ -318,11 +318,11 @@ class Verdicts:
         return found
 
     def may(self, acls: Acls, operation: int, kind: int, name: str) -> bool:
-        """As `Acls.may`; `acls` is the snapshot of now."""
+        """As `Acls.may`; `acls` is the current snapshot."""
         return bool(self.allowed(acls, kind, name) >> operation & 1)
 
     def may_write_idempotently(self, acls: Acls) -> bool:
-        """As `Acls.may_write_idempotently`; `acls` is the snapshot of now."""
+        """As `Acls.may_write_idempotently`; `acls` is the current snapshot."""
         self._follow(acls)
         if self._idempotent is None:
             self._idempotent = acls.may_write_idempotently(self.subject)

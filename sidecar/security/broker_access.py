@@ -1,4 +1,4 @@
-"""How connections to brokers begin: with TLS or without, with a login or without; made of a node's settings."""
+"""How connections to brokers begin: with or without TLS, with or without a login, as a node's settings say."""
 
 import ssl
 from collections.abc import Callable
@@ -52,14 +52,14 @@ class BrokerSettings(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class BrokerAccess:
-    """`tls` gives the context for a connection that begins; None: plain TCP. `credentials` None: no login."""
+    """`tls` returns the context for a new connection; None: plain TCP. `credentials` None: no login."""
 
     tls: Callable[[], ssl.SSLContext] | None = None
     credentials: Credentials | None = None
 
     @property
     def protocol(self) -> str:
-        """The name that Kafka has for it."""
+        """Kafka's name for the security protocol."""
         transport = "PLAINTEXT" if self.tls is None else "SSL"
         return transport if self.credentials is None else f"SASL_{transport}"
 
@@ -70,8 +70,8 @@ PLAIN_TCP: Final = BrokerAccess()
 def broker_access(settings: BrokerSettings, on_change: Callable[[FileError | None], None]) -> BrokerAccess:
     """From settings; `on_change` is called when TLS files change (`MadeOfFiles`).
 
-    Raises ValueError for what cannot be used: a file (the message names it), a name or password that no mechanism
-    carries, a token provider that is not installed.
+    Raises ValueError for an unusable file (the message names it), for a name or password that no mechanism can send,
+    and for a token provider that is not installed.
     """
     protocol = settings.kafka_security_protocol
     tls = None
@@ -85,7 +85,7 @@ def broker_access(settings: BrokerSettings, on_change: Callable[[FileError | Non
 
 
 def access_of(settings: BrokerSettings) -> BrokerAccess:
-    """As `broker_access`, for a command: while it runs, nobody hears of files that change and cannot be used."""
+    """As `broker_access`, for a command: unusable new files are not reported while it runs."""
     return broker_access(settings, lambda _: None)
 
 

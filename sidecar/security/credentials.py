@@ -1,4 +1,4 @@
-"""What a node logs in with at brokers: a mechanism for each login, from a password, a password's file, or tokens."""
+"""A node's credentials for brokers: a mechanism for each login, from a password, a password file, or tokens."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ MECHANISMS = (PLAIN, *KINDS, OAUTHBEARER)
 
 
 class Credentials(Protocol):
-    """Something to log in with, again and again."""
+    """Credentials for any number of logins."""
 
     async def mechanism(self) -> Mechanism:
-        """A mechanism for one login. Raises TokenError where there is no token or password."""
+        """A mechanism for one login. Raises TokenError if there is no token or password."""
         ...
 
     def refused(self, reason: str) -> None:
-        """A broker does not take what the last mechanism showed. The next login may show another, or the same, as the
-        broker may learn of it yet.
+        """A broker refused the credentials of the last mechanism. The next login may use others, or the same, as the
+        broker may not know them yet.
         """
 
     async def close(self) -> None:
-        """Let go of connections, where there are any."""
+        """Close connections, if there are any."""
 
 
 class PasswordFile:
@@ -58,7 +58,7 @@ class PasswordFile:
 class PasswordCredentials(Credentials):
     """A name and a password, for PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512. Raises ValueError for another mechanism.
 
-    `token_auth`: name and password are a delegation token's id and HMAC, which SCRAM alone takes (KIP-48).
+    `token_auth`: name and password are a delegation token's id and HMAC, which only SCRAM accepts (KIP-48).
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class PasswordCredentials(Credentials):
         self._token_auth = token_auth
         self._secret: ScramSecret | None = None
         if self._read is None:
-            self._made()  # what no mechanism can carry is found out at once
+            self._made()  # raises at once for what no mechanism can send
 
     async def mechanism(self) -> Mechanism:
         """See `Credentials`."""

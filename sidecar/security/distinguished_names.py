@@ -1,4 +1,4 @@
-"""The subject of a certificate as Java's `X500Principal.getName()` writes it: what Kafka's rules and ACLs name.
+"""The subject of a certificate as Java's `X500Principal.getName()` writes it: the form in Kafka's rules and ACLs.
 
 That is RFC 2253 with some choices of its own (`sun.security.x509.AVA.toRFC2253String`): the last part of the name comes
 first; nine attribute types have keywords, of all others the value is `#` and its DER in hexadecimal; `=` is escaped,
@@ -29,13 +29,13 @@ _STRINGS: Final = frozenset({0x0C, 0x13, 0x14, 0x16, 0x1B, 0x1E})
 
 
 _LONGEST: Final = 2_048
-"""Characters of a name. Rules are regular expressions of an operator's; the time of many grows with the square or the
-cube of what they are matched with: 35 ms for these, hours for the 100 KB that a handshake takes.
+"""Characters of a name. Rules are an operator's regular expressions. The time of many grows with the square or the cube
+of the name's length: 35 ms for this length, hours for the 100 KB that a handshake accepts.
 """
 
 
 class CertificateError(ValueError):
-    """The bytes are no certificate, or none that is taken."""
+    """The bytes are not a certificate, or the certificate is not accepted."""
 
 
 class _Element(NamedTuple):

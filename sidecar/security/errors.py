@@ -1,17 +1,17 @@
-"""What goes wrong with logins. No message holds a secret."""
+"""Errors of logins. No message has a secret."""
 
 from sidecar.protocol.errors import ErrorCode, KafkaError
 
 
 class SaslError(Exception):
-    """An exchange that cannot go on: a malformed message, a proof that is none, a server that does not know the
+    """An exchange that cannot go on: a malformed message, an invalid proof, or a server that does not know the
     password.
     """
 
 
 class LoginError(KafkaError):
-    """A broker, or a node, does not let somebody in: 58, 33 or 34. `reason` is for a log, and may say more than what
-    a client gets.
+    """A broker or a node refuses a login: 58, 33 or 34. `reason` is for logs, and may have more details than the
+    client gets.
     """
 
     def __init__(
@@ -22,4 +22,4 @@ class LoginError(KafkaError):
 
 
 class TokenError(Exception):
-    """There is no token to log in with. `message` names the server that was asked, and no secret."""
+    """There is no token to log in with. `message` names the token server, and no secret."""

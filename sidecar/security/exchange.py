@@ -1,7 +1,7 @@
-"""A login on a connection to a broker: SaslHandshake, then SaslAuthenticate as often as the mechanism wants.
+"""A login on a connection to a broker: SaslHandshake, then SaslAuthenticate as often as the mechanism requires.
 
-The first login of a connection and every one that renews it (KIP-368) are the same. The owner of the connection gives
-`send`, keeps its other requests apart while a login is under way (brokers answer 34 to them), and renews in time.
+The first login of a connection and every one that renews it (KIP-368) are the same. The owner of the connection
+provides `send`, sends no other requests during a login (brokers answer 34 to them), and renews in time.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ RENEW_SPREAD: Final = 0.10
 `SaslClientAuthenticator` does.
 """
 RENEW_LEAST_S: Final = 1.0
-"""Sooner than this after a login a broker refuses the next one on the connection with 34
+"""Earlier than this after a login, a broker refuses the next one on the connection with 34
 (`KafkaChannel.maybeBeginServerReauthentication`).
 """
 _ROUNDS: Final = 8
@@ -32,7 +32,7 @@ _ROUNDS: Final = 8
 
 
 class Session(NamedTuple):
-    """What a login has brought: how long the broker keeps it, and when to log in again; None for ever. In seconds."""
+    """The session of a login: how long the broker keeps it, and when to log in again, in seconds; None: for ever."""
 
     lifetime_s: float | None
     renew_after_s: float | None
@@ -51,9 +51,9 @@ class Connection(NamedTuple):
 async def login(
     connection: Connection, credentials: Credentials, spread: Callable[[], float] = random.random
 ) -> Session:
-    """Log in, or renew a session; `spread` gives 0 to 1.
+    """Log in, or renew a session; `spread` returns 0 to 1.
 
-    Raises LoginError where the broker refuses or is the wrong one, TokenError where there is nothing to log in with,
+    Raises LoginError if the broker refuses or is the wrong one, TokenError if there are no credentials,
     BadAnswerError, and what `send` raises.
     """
     mechanism = await credentials.mechanism()
@@ -118,5 +118,5 @@ async def _next(mechanism: Mechanism, challenge: bytes) -> bytes | None:
 
 
 def _printable(message: str | None) -> str:
-    """What a broker says, fit for a log."""
+    """Return a broker's message with only printable characters, for logs."""
     return "".join(each if each.isprintable() else "?" for each in (message or "the broker refuses the login")[:300])

@@ -1,4 +1,4 @@
-"""Something made from files, and made anew when they change: certificates, users."""
+"""Objects made from files, and made again when the files change: certificates, users."""
 
 import time
 from collections.abc import Callable, Iterable
@@ -16,10 +16,10 @@ class FileError(ValueError):
 
 
 class MadeOfFiles(Generic[MadeT]):
-    """What was made of the files as they are now. They are looked at when it is asked for, once a second at most.
+    """Returns the object made from the current files. Each call checks the files, once a second at most.
 
-    Files that cannot be used leave in place what there was, until they change again. `make` raises FileError, at first
-    through the constructor; `on_change` is called on each change, with the error, or with None where the new
+    If the files become unusable, the old object stays in use until they change again. `make` raises FileError; the
+    constructor passes it on; `on_change` is called on each change, with the error, or with None where the new
     files are in use. `clock` is monotonic, in seconds.
     """
 
@@ -39,7 +39,7 @@ class MadeOfFiles(Generic[MadeT]):
         self._looked = clock()
 
     def __call__(self) -> MadeT:
-        """What there is now."""
+        """Return the current object."""
         now = self._clock()
         if now - self._looked >= LOOK_S:
             self._looked = now

@@ -1,10 +1,10 @@
 """Tokens of OAUTHBEARER checked by a node itself against a set of keys (RFC 7517, 7519; KIP-768's broker side).
 
-RS256 and ES256 alone, each with its own kind of keys: what a token says of its algorithm chooses among these and no
-more. A token needs an end (`exp`), the audience and the issuer that are set, and the claim that names its owner.
+RS256 and ES256 alone, each with its own kind of keys: a token's algorithm can only choose between
+these. A token needs an end (`exp`), the configured audience and issuer, and the claim that names its owner.
 
-The keys come from one URL. They are fetched anew every hour, and when a token names a key that is not there, at most
-every ten seconds: strangers cannot make a node ask more often. While the server is away the keys that there are serve.
+The keys come from one URL. They are fetched every hour, and when a token names an unknown key, but at most every ten
+seconds: strangers cannot cause more requests. While the server is unreachable the old keys stay in use.
 """
 
 import asyncio
@@ -45,7 +45,7 @@ class KeySetError(ValueError):
 
 
 class Expected(NamedTuple):
-    """What a token must say: None is not looked at. `claim` names its owner."""
+    """The required values of a token; None is not checked. `claim`: the claim that names its owner."""
 
     audience: str | None = None
     issuer: str | None = None
@@ -90,7 +90,7 @@ def _read_key(found: object) -> Key | None:
 
 
 def verify(token: str, keys: tuple[Key, ...], expected: Expected) -> Identity:
-    """Whose a token is, and until when. Raises RefusedTokenError, UnknownKeyError."""
+    """Return the owner of a token and its end. Raises RefusedTokenError, UnknownKeyError."""
     try:
         header = jwt.get_unverified_header(token)
     except (jwt.PyJWTError, ValueError, RecursionError) as error:
@@ -172,11 +172,11 @@ class Jwks:
         self._fetching: asyncio.Task[None] | None = None
 
     async def check(self, token: str) -> Identity:
-        """Whose a token is. Raises RefusedTokenError."""
+        """Return the owner of a token. Raises RefusedTokenError."""
         if not self._keys:
             await self._refreshed()
         elif self._clock() - self._fetched_at >= REFRESH_S:
-            self._refresh()  # nobody waits for it
+            self._refresh()  # no login waits for it
         try:
             return verify(token, self._keys, self._expected)
         except UnknownKeyError:
@@ -185,12 +185,12 @@ class Jwks:
             return verify(token, self._keys, self._expected)
 
     async def close(self) -> None:
-        """End what is under way."""
+        """Cancel the request that is under way."""
         if self._fetching is not None:
             self._fetching.cancel()
 
     async def _refreshed(self) -> bool:
-        """Whether the keys were asked for, now or by somebody else meanwhile."""
+        """Whether the keys were requested, by this call or by another one meanwhile."""
         fetching = self._refresh()
         if fetching is None:
             return False
@@ -198,7 +198,7 @@ class Jwks:
         return True
 
     def _refresh(self) -> asyncio.Task[None] | None:
-        """The request that is under way, or None where the last one was a moment ago."""
+        """The request that is under way, or None if the last one was less than `RETRY_S` ago."""
         if self._fetching is None:
             now = self._clock()
             if self._asked_at is not None and now - self._asked_at < RETRY_S:

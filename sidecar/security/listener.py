@@ -1,4 +1,4 @@
-"""How clients' connections begin: with TLS or without; made of a node's settings."""
+"""How clients' connections begin: with or without TLS, as a node's settings say."""
 
 import ssl
 from collections.abc import Callable
@@ -46,7 +46,7 @@ class ListenerSettings(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ListenerTls:
-    """TLS of a listener. `context` returns the context for a connection that begins."""
+    """TLS of a listener. `context` returns the context for a new connection."""
 
     context: Callable[[], ssl.SSLContext]
     mapping: PrincipalMapping
@@ -60,9 +60,10 @@ class ListenerTls:
 
 
 def listener_tls(settings: ListenerSettings, on_change: Callable[[FileError | None], None]) -> ListenerTls | None:
-    """From settings, None where the protocol has no TLS; `on_change` is called when the files change (`MadeOfFiles`).
+    """Return the TLS of a listener from settings; None if the protocol has no TLS. `on_change` is called when the files
+    change (`MadeOfFiles`).
 
-    Raises ValueError for a file that cannot be used (the message names it), and for rules that are none.
+    Raises ValueError for an unusable file (the message names it), and for invalid rules.
     """
     if not settings.security_protocol.endswith("SSL"):
         return None

@@ -1,6 +1,6 @@
-"""Logins of clients: what a listener asks of the checker, and nodes that check by themselves.
+"""Logins of clients: the interface of their checker, and the checker of nodes that check logins themselves.
 
-`gateway.relay` has brokers check them.
+With `gateway.relay` brokers check them.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ def _nothing() -> None:
 
 
 class Offer(NamedTuple):
-    """Answer to a client that names a mechanism: all that there are, and an exchange where it is one of them.
+    """Answer to a client that names a mechanism: all mechanisms, and an exchange if it named one of them.
 
-    `close` ends an exchange that is over, or never will be.
+    `close` ends an exchange, whether it is complete or not.
     """
 
     mechanisms: tuple[str, ...]
@@ -54,7 +54,7 @@ class Offer(NamedTuple):
 
 
 class Authenticator(Protocol):
-    """The checker of clients' logins. `under_way` of them are being checked, `waiting` wait for these to end."""
+    """The checker of clients' logins. `under_way`: logins that are being checked. `waiting`: logins that wait."""
 
     @property
     def under_way(self) -> int: ...
@@ -63,7 +63,9 @@ class Authenticator(Protocol):
     def waiting(self) -> int: ...
 
     async def begin(self, mechanism: str, host: str) -> Offer:
-        """A login by this mechanism, of a client at this address. Raises UpstreamError where nobody can be asked."""
+        """Begin a login by this mechanism, of a client at this address. Raises UpstreamError if no broker can be
+        reached.
+        """
         ...
 
     async def close(self) -> None:
@@ -72,7 +74,7 @@ class Authenticator(Protocol):
 
 
 class OwnLogins:
-    """An `Authenticator` without brokers: `makers` makes an exchange for each mechanism. None waits for others."""
+    """An `Authenticator` without brokers: `makers` has a factory of exchanges for each mechanism. No login waits."""
 
     under_way = waiting = 0
 
@@ -100,13 +102,13 @@ class OwnLogins:
 
 
 class OnChange(Protocol):
-    """Called when what logins are checked with changes, or cannot be had: why, or None where it is in use."""
+    """Called when the users or keys change: with the problem if they are not usable, or None if they are in use."""
 
     def __call__(self, problem: Exception | str | None) -> None: ...
 
 
 def own_logins(settings: ListenerSettings, on_change: OnChange) -> OwnLogins | None:
-    """From settings; None where brokers check logins, or there are none. Raises ValueError for an unusable file."""
+    """From settings; None if brokers check logins, or there are none. Raises ValueError for an unusable file."""
     if not settings.security_protocol.startswith("SASL_") or settings.sasl_authentication == "relay":
         return None
     makers: dict[str, Callable[[], ServerMechanism]]
@@ -132,7 +134,7 @@ def _credential(users: Callable[[], Users], username: str, kind: Hash) -> Any:
 
 
 def chosen(settings: ListenerSettings) -> tuple[str, ...]:
-    """The mechanisms that settings let clients use."""
+    """Return the mechanisms that settings allow."""
     if settings.sasl_mechanisms is None:
         return MECHANISMS
     return tuple(name.strip() for name in settings.sasl_mechanisms.split(","))
@@ -149,9 +151,9 @@ class Claimed(NamedTuple):
 
 
 def claimed_name(mechanism: str, message: bytes, claim: str = "sub") -> Claimed:
-    """Whose name a broker lets in that takes this first message. Raises LoginError.
+    """Return the name that a broker accepts if it accepts this first message. Raises LoginError.
 
-    What brokers may read in two ways is refused: the name that is found here is what rules are for.
+    Ambiguous messages are refused: the rules apply to the name found here, and a broker must not read another.
     """
     is_token = False
     if mechanism == PLAIN:

@@ -1,8 +1,8 @@
 """The client's side of SASL: PLAIN, SCRAM-SHA-256 and -512, OAUTHBEARER. Bytes in, bytes out, no IO.
 
 A mechanism is used once: `start`, then `receive` with each answer of the server until it has nothing more to send. It
-has succeeded when the server says so *and* `complete`: a server that is content before it has shown that it knows the
-password (SCRAM) is not the one that was meant.
+has succeeded when the server accepts *and* it is `complete`: a SCRAM server that accepts before it has proved that it
+knows the password is not the right server.
 """
 
 import hmac
@@ -21,18 +21,18 @@ OAUTHBEARER: Final = "OAUTHBEARER"
 
 
 class Mechanism(Protocol):
-    """One exchange. `is_slow`: `receive` may calculate for milliseconds, without Python's lock."""
+    """One exchange. `is_slow`: `receive` may compute for milliseconds, without Python's lock."""
 
     is_slow: ClassVar[bool]
 
     @property
     def name(self) -> str:
-        """As SaslHandshake has it."""
+        """The name in SaslHandshake."""
         ...
 
     @property
     def complete(self) -> bool:
-        """The server has said all that this side wants to know of it."""
+        """Whether the server has sent all that this side requires."""
         ...
 
     def start(self) -> bytes:
@@ -40,7 +40,7 @@ class Mechanism(Protocol):
         ...
 
     def receive(self, challenge: bytes) -> bytes | None:
-        """The next message, None where there is none. Raises SaslError."""
+        """Return the next message, or None. Raises SaslError."""
         ...
 
 
@@ -71,8 +71,8 @@ class PlainClient:
 
 
 class ScramSecret:
-    """A name and its password, with the keys that were derived from it. Servers of one cluster keep one salt for a
-    user, so only the first login costs the derivation.
+    """A name and its password, with the keys that were derived from it. Servers of one cluster have one salt for a
+    user, so only the first login has to derive the keys.
     """
 
     _KEPT: ClassVar[int] = 8
@@ -88,7 +88,7 @@ class ScramSecret:
         self._keys: dict[tuple[Hash, bytes, int], ClientKeys] = {}
 
     def keys(self, kind: Hash, salt: bytes, iterations: int) -> ClientKeys:
-        """Derived, or remembered. Raises ValueError as `scram.client_keys`."""
+        """Return the keys, from a cache if possible. Raises ValueError as `scram.client_keys`."""
         found = self._keys.get((kind, salt, iterations))
         if found is None:
             found = scram.client_keys(kind, self._password, salt, iterations)

@@ -1,8 +1,8 @@
-"""`ssl.principal.mapping.rules` (KIP-371): what a certificate's holder is called, as by Kafka's `SslPrincipalMapper`.
+"""`ssl.principal.mapping.rules` (KIP-371): the name of a certificate's holder, as in Kafka's `SslPrincipalMapper`.
 
-Rules stand in a list with commas: `RULE:pattern/replacement/[LU]`, or `DEFAULT` for the distinguished name itself. The
-first whose pattern matches the whole name gives the result. Patterns are Java's regular expressions; what Python writes
-otherwise is translated or refused.
+Rules are separated by commas: `RULE:pattern/replacement/[LU]`, or `DEFAULT` for the distinguished name itself. The
+first whose pattern matches the whole name gives the result. Patterns are Java's regular expressions; forms that
+Python writes differently are translated or refused.
 """
 
 import re
@@ -26,7 +26,7 @@ _OF_JAVA_ALONE: Final = {
 
 
 class NoRuleError(ValueError):
-    """No rule is for a name: its holder is not let in."""
+    """No rule matches a name: its holder is refused."""
 
 
 class _Rule(NamedTuple):
@@ -38,14 +38,14 @@ class _Rule(NamedTuple):
 
 
 class PrincipalMapping:
-    """The rules of a listener. Raises ValueError for a text that is none."""
+    """The rules of a listener. Raises ValueError for an invalid text."""
 
     def __init__(self, rules: str = DEFAULT) -> None:
         found = [match[1] for match in _SPLITTER.finditer(rules.strip())]
         self._rules: Final = [parsed for text in found if (parsed := _parse(text)) is not None]
 
     def name(self, distinguished_name: str) -> str:
-        """What the holder of a certificate is called. Raises NoRuleError."""
+        """Return the name of a certificate's holder. Raises NoRuleError."""
         for pattern, replacement, change in self._rules:
             if pattern is None:
                 return distinguished_name
@@ -94,8 +94,8 @@ def _compiled(pattern: str) -> re.Pattern[str]:
 
 
 def _with_literal_references(replacement: str, groups: int) -> str:
-    """`escapeLiteralBackReferences`: `$4` is a text where there are three groups. As in Kafka the places are those of
-    the text before anything was escaped, so that a second such reference is missed, and refused after this.
+    """`escapeLiteralBackReferences`: `$4` is literal text if there are three groups. As in Kafka the positions are
+    those of the text before escaping, so a second such reference is missed, and refused later.
     """
     if not groups:
         return replacement
@@ -113,7 +113,7 @@ def _with_literal_references(replacement: str, groups: int) -> str:
 
 
 def _replacement(text: str, pattern: re.Pattern[str]) -> Callable[[re.Match[str]], str]:
-    """As `Matcher.appendReplacement`: what is behind a backslash is itself, `$n` and `${name}` are groups. Raises
+    """As `Matcher.appendReplacement`: a character after a backslash is literal, `$n` and `${name}` are groups. Raises
     ValueError.
     """
     parts: list[str | int] = []
@@ -135,7 +135,7 @@ def _replacement(text: str, pattern: re.Pattern[str]) -> Callable[[re.Match[str]
 
 
 def _group(text: str, at: int, pattern: re.Pattern[str]) -> tuple[int, int]:
-    """The group that is named after a `$`, and where the name ends: a number goes on while there is such a group."""
+    """Return the group after a `$`, and where it ends: digits are taken while such a group exists."""
     named = re.compile(r"\{([A-Za-z][A-Za-z0-9]*)\}").match(text, at)
     if named is not None:
         if named[1] not in pattern.groupindex:

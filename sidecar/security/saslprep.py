@@ -1,8 +1,8 @@
-"""SASLprep (RFC 4013, a profile of RFC 3454): how names and passwords are brought into one form before they are hashed.
+"""SASLprep (RFC 4013, a profile of RFC 3454): the normal form of names and passwords before they are hashed.
 
 Kafka does not do it: brokers, its tools and its clients hash the bytes of the password as they are
-(`ScramFormatter.normalize`), although RFC 5802 asks for SASLprep. So this is for passwords that are set here: one that
-SASLprep changes has two forms, and clients disagree which one is meant.
+(`ScramFormatter.normalize`), although RFC 5802 requires SASLprep. So this is for passwords that are set here: a
+password that SASLprep changes has two forms, and clients differ in which one they use.
 """
 
 import stringprep

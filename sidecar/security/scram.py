@@ -1,7 +1,7 @@
 """SCRAM-SHA-256 and SCRAM-SHA-512 (RFC 5802, RFC 7677, KIP-84): keys, proofs and the four messages. Pure.
 
-Nothing here decides which users may log in: `mechanisms` is the client's side, `servers` the other. Without channel
-binding, as Kafka has it. Passwords are hashed as the UTF-8 that they are, as Kafka does: see `saslprep`.
+Nothing here decides which users may log in: `mechanisms` is the client's side, `servers` the server's. There is
+no channel binding, as in Kafka. Passwords are hashed as UTF-8, unchanged, as in Kafka: see `saslprep`.
 """
 
 import base64
@@ -16,7 +16,7 @@ from sidecar.security.errors import SaslError
 MIN_ITERATIONS: Final = 4_096
 """RFC 7677, 4; Kafka's `ScramMechanism` has the same."""
 MAX_ITERATIONS: Final = 100_000
-"""A server that asks for more wants to keep its clients busy: 60 ms of SHA-512. Kafka makes none above 16,384."""
+"""A limit against servers that overload clients: 60 ms of SHA-512. Kafka uses at most 16,384."""
 SALT_BYTES: Final = 16
 
 
@@ -28,7 +28,7 @@ class Hash(Enum):
 
     @property
     def mechanism(self) -> str:
-        """As SaslHandshake has it: `SCRAM-SHA-256`."""
+        """The name in SaslHandshake: `SCRAM-SHA-256`."""
         return self.name.replace("_", "-")
 
     @property
@@ -49,14 +49,14 @@ KINDS: Final = {kind.mechanism: kind for kind in Hash}
 
 
 class ClientKeys(NamedTuple):
-    """What a client derives from its password."""
+    """The keys that a client derives from its password."""
 
     client_key: bytes
     server_key: bytes
 
 
 class StoredKeys(NamedTuple):
-    """What a server keeps of a password: enough to check a proof, not enough to make one."""
+    """The keys that a server stores for a password: enough to check a proof, not enough to make one."""
 
     salt: bytes
     iterations: int
@@ -75,13 +75,13 @@ def client_keys(kind: Hash, password: str, salt: bytes, iterations: int) -> Clie
 
 
 def stored_keys(kind: Hash, password: str, salt: bytes, iterations: int) -> StoredKeys:
-    """What a server keeps of this password. Raises ValueError as `client_keys`."""
+    """Return the keys that a server stores for this password. Raises ValueError as `client_keys`."""
     keys = client_keys(kind, password, salt, iterations)
     return StoredKeys(salt, iterations, kind.hash(keys.client_key), keys.server_key)
 
 
 def auth_message(client_first_bare: str, server_first: str, without_proof: str) -> bytes:
-    """What both sides sign."""
+    """Return the message that both sides sign."""
     return f"{client_first_bare},{server_first},{without_proof}".encode()
 
 
@@ -142,12 +142,12 @@ class ServerFinal(NamedTuple):
 
 
 def sasl_name(name: str) -> str:
-    """A name as messages have it."""
+    """Return a name in the form of messages."""
     return name.replace("=", "=3D").replace(",", "=2C")
 
 
 def name_of(text: str) -> str:
-    """The name after a `sasl_name`. Raises SaslError."""
+    """Return the name in a `sasl_name`. Raises SaslError."""
     if "=" in text.replace("=2C", "").replace("=3D", ""):
         raise SaslError("malformed SCRAM message: a name with a bare =")
     name = text.replace("=2C", ",").replace("=3D", "=")
@@ -204,7 +204,7 @@ def parse_server_final(data: bytes) -> ServerFinal:
 
 
 def base64_of(data: bytes) -> str:
-    """As messages have bytes."""
+    """Return bytes in the form of messages."""
     return base64.b64encode(data).decode()
 
 

@@ -1,7 +1,7 @@
-"""The listener's side of SASL, where a node checks logins itself: PLAIN, SCRAM-SHA-256 and -512, OAUTHBEARER.
+"""The server's side of SASL, for nodes that check logins themselves: PLAIN, SCRAM-SHA-256 and -512, OAUTHBEARER.
 
-A mechanism is used once: `receive` with each message of the client until it is `accepted`, or raises LoginError. What a
-client sees of a refusal is the same for every reason. Passwords are checked on a thread: each is milliseconds.
+A mechanism is used once: `receive` with each message of the client until it is `accepted`, or raises LoginError. A
+client gets the same message for every reason of a refusal. Passwords are checked in a thread: each takes milliseconds.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ from sidecar.security.scram import Hash
 from sidecar.security.users import Credential, Users
 
 NAME_BYTES: Final = 255
-"""The longest name that somebody may have."""
+"""The longest name of a user."""
 
 
 class Identity(NamedTuple):
@@ -34,12 +34,12 @@ class Identity(NamedTuple):
 
 
 def is_name(name: str) -> bool:
-    """Whether somebody may have this name."""
+    """Whether this is a valid name of a user."""
     return name.isprintable() and name == name.strip() and 0 < len(name.encode()) <= NAME_BYTES
 
 
 class RefusedTokenError(Exception):
-    """A token that lets nobody in. The message is for the log; it holds nothing of the token."""
+    """A token is refused. The message is for the log and has no part of the token."""
 
 
 class ServerMechanism(Protocol):
@@ -49,18 +49,18 @@ class ServerMechanism(Protocol):
     """The user, once logged in."""
 
     async def receive(self, message: bytes) -> bytes:
-        """What the client is answered. Raises LoginError."""
+        """Return the answer for the client. Raises LoginError."""
         ...
 
 
 def refusal(mechanism: str, reason: str) -> LoginError:
-    """What a client sees, in Kafka's words; the reason is for the log."""
+    """Return the error for the client, with Kafka's text; the reason is for the log."""
     message = f"Authentication failed during authentication due to invalid credentials with SASL mechanism {mechanism}"
     return LoginError(message, reason=reason)
 
 
 class PlainServer:
-    """PLAIN (RFC 4616). `check` says whether a password is a name's."""
+    """PLAIN (RFC 4616). `check` returns whether a password is that of a name."""
 
     def __init__(self, check: Callable[[str, str], Awaitable[bool]]) -> None:
         self._check = check
@@ -91,7 +91,7 @@ def read_plain(message: bytes) -> tuple[str, str, str]:
 
 
 def check_password(users: Callable[[], Users]) -> Callable[[str, str], Awaitable[bool]]:
-    """For `PlainServer`, by the users of now."""
+    """Return a `check` for `PlainServer` that uses the current users."""
 
     async def check(username: str, password: str) -> bool:
         return await asyncio.to_thread(users().is_password, username, password)
@@ -100,7 +100,7 @@ def check_password(users: Callable[[], Users]) -> Callable[[str, str], Awaitable
 
 
 class ScramServer:
-    """SCRAM (RFC 5802, RFC 7677). `find` gives the keys of a name, of an unknown one too; `nonce` is for tests."""
+    """SCRAM (RFC 5802, RFC 7677). `find` returns the keys of a name, also of an unknown one; `nonce` is for tests."""
 
     def __init__(self, kind: Hash, find: Callable[[str, Hash], Credential], nonce: str | None = None) -> None:
         self._kind = kind
@@ -155,7 +155,7 @@ _ABORTED: Final = b"\x01"
 
 
 class OauthBearerServer:
-    """OAUTHBEARER (RFC 7628, KIP-255). `check` says whose a token is, or raises RefusedTokenError."""
+    """OAUTHBEARER (RFC 7628, KIP-255). `check` returns the owner of a token, or raises RefusedTokenError."""
 
     def __init__(self, check: Callable[[str], Awaitable[Identity]]) -> None:
         self._check = check
@@ -163,9 +163,7 @@ class OauthBearerServer:
         self.accepted: Identity | None = None
 
     async def receive(self, message: bytes) -> bytes:
-        """A token that is refused is answered by an error, and the client's answer to that by the refusal (RFC 7628,
-        3.2.3).
-        """
+        """Answer a refused token with an error, and the client's next message with the refusal (RFC 7628, 3.2.3)."""
         if self._refused is not None or self.accepted is not None or message == _ABORTED:
             raise refusal(OAUTHBEARER, self._refused or "a message without a token")
         authorized, token = read_bearer(message)

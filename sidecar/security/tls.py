@@ -1,7 +1,7 @@
-"""TLS on both sides: contexts from PEM files that are read again when they change, and whose a peer's certificate is.
+"""TLS on both sides: contexts from PEM files that are read again when they change, and the principal of a peer.
 
-TLS 1.2 or newer. A context is for connections that begin (`files.MadeOfFiles` gives the one of now); open ones keep
-theirs. Whatever is in a CA file is trusted, an intermediate authority too, as Java's trust stores have it.
+TLS 1.2 or newer. New connections get the current context (`files.MadeOfFiles`); open ones keep theirs. All certificates
+in a CA file are trusted, intermediate authorities too, as in Java's trust stores.
 """
 
 import ssl
@@ -59,7 +59,7 @@ def server_context(files: TlsFiles, client_auth: ClientAuth = ClientAuth.NONE) -
     if files.certificate is None:
         raise TlsFileError("a listener with TLS needs a certificate")
     context = _context(ssl.PROTOCOL_TLS_SERVER)
-    context.options |= ssl.OP_NO_RENEGOTIATION  # each would cost a handshake that nobody counts
+    context.options |= ssl.OP_NO_RENEGOTIATION  # each would be a handshake that is not counted
     _load_certificate(context, files)
     if client_auth is not ClientAuth.NONE:
         if files.ca is None:

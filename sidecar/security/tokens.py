@@ -1,4 +1,4 @@
-"""Tokens to log in with at brokers (OAUTHBEARER): their providers, and when a new one is asked for.
+"""Tokens to log in with at brokers (OAUTHBEARER): their providers, and when a new one is requested.
 
 A provider is built in: OAuth's client credentials (RFC 6749, 4.4; KIP-768). Others are entry points of the group
 `sidecar.token_providers`, so that a package can bring the IAM of a cloud:
@@ -27,14 +27,14 @@ PROVIDERS: Final = "sidecar.token_providers"
 REFRESH_AT: Final = 0.8
 """The part of its life after which a token is replaced, as Kafka's `sasl.login.refresh.window.factor`."""
 RETRY_S: Final = 10.0
-"""Between two attempts to replace a token that is still good."""
+"""Seconds between two attempts to replace a token that is still valid."""
 TIMEOUT_S: Final = 30.0
-"""For a provider to give a token."""
+"""Seconds for a provider to return a token."""
 
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """A token, never shown. `lifetime_s`: how long it is good from now on, None where nobody knows: then it is used for
+    """A token, never shown. `lifetime_s`: how long it is valid from now on; None if unknown: then it is used for
     one login. `extensions` are sent with it (KIP-342).
     """
 
@@ -44,10 +44,10 @@ class Token:
 
 
 class TokenProvider(Protocol):
-    """Gives tokens. It keeps none: `Tokens` does."""
+    """Returns tokens. `Tokens` stores them, not the provider."""
 
     async def token(self) -> Token:
-        """A new token, within `TIMEOUT_S`. Raises TokenError, or what it likes."""
+        """A new token, within `TIMEOUT_S`. Raises TokenError or any other exception."""
         ...
 
     async def close(self) -> None:
@@ -70,8 +70,8 @@ def load_provider(name: str, options: Mapping[str, str]) -> TokenProvider:
 
 
 class Tokens:
-    """The token of now. One that is past `REFRESH_AT` of its life is replaced when it is asked for, one time for all
-    that ask; while the provider is away it serves until its end.
+    """Returns the current token. After `REFRESH_AT` of its life a call replaces it, with one request for all callers.
+    While the provider is unreachable the old token is used until its end.
 
     `clock` is monotonic, in seconds.
     """
@@ -126,7 +126,7 @@ class Tokens:
     def _asked(self, task: asyncio.Task[Token]) -> None:
         self._asking = None
         if not task.cancelled():
-            task.exception()  # all that asked may be gone
+            task.exception()  # all callers may have been cancelled
 
 
 class ClientCredentials:

@@ -11,8 +11,8 @@ The file is TOML. Each user has a list of entries, one for each mechanism, in th
 Salt and keys are in base64. No password can be read from it, but a thief of it can impersonate the *server*, and try
 passwords: keep it as secret as a key. `user_line` makes a line. PLAIN is checked against the same entries.
 
-A name that is not there is answered as one that is: the same salt each time, as many iterations, the same work, and a
-refusal at the end. The salt of such a name follows from the file's own secrets: all nodes with one file have the same.
+An unknown name is answered like a known one: the same salt each time, the same iterations, the same work, and a refusal
+at the end. Its salt is derived from the file's own secrets, so all nodes with the same file return the same.
 """
 
 import base64
@@ -44,7 +44,7 @@ class UsersFileError(FileError):
 
 
 class Credential(NamedTuple):
-    """The keys to check a login with. Where `known` is False there is no such user, and no login is right."""
+    """The keys to check a login with. If `known` is False there is no such user, and every login fails."""
 
     keys: StoredKeys
     known: bool

@@ -7,7 +7,7 @@ from typing import Final, NamedTuple, Protocol
 from aiohttp import ClientError, ClientSession, ClientTimeout, DummyCookieJar, TCPConnector
 
 ANSWER_BYTES: Final = 1024 * 1024
-"""Of one answer; a token has a few KiB, a key set some tens."""
+"""The largest answer in bytes; a token has a few KiB, a key set some tens of KiB."""
 _TIMEOUT: Final = ClientTimeout(total=10, sock_connect=5)
 
 
@@ -19,11 +19,11 @@ class WebAnswer(NamedTuple):
 
 
 class WebError(Exception):
-    """There is no answer: the server is away, slow, not trusted, or says too much."""
+    """There is no answer: the server is unreachable, slow or not trusted, or its answer is too large."""
 
 
 class Fetch(Protocol):
-    """Ask a web server: GET, or POST with a form. Raises WebError."""
+    """Send a request to a web server: GET, or POST with a form. Raises WebError."""
 
     async def __call__(
         self, url: str, *, form: Mapping[str, str] | None = None, headers: Mapping[str, str] | None = None
@@ -32,7 +32,7 @@ class Fetch(Protocol):
         ...
 
     async def close(self) -> None:
-        """Let go of connections."""
+        """Close the connections."""
         ...
 
 

@@ -1,4 +1,4 @@
-"""Why a connection with TLS did not come about, in words that say what is wrong at which side."""
+"""Why a TLS connection failed, in words that name the fault and its side."""
 
 import re
 import ssl

@@ -33,7 +33,7 @@ class ApiVersions(View[dict[int, ServedVersions]], of=cluster.API_VERSIONS, vers
 
 
 class ClusterFeatures(View[bytes], of=cluster.API_VERSIONS, version=4):
-    """The tagged fields with which a broker names the features of the cluster (KIP-584), as they are. Brokers before
+    """The tagged fields in which a broker has the features of the cluster (KIP-584), unchanged. Brokers before
     3.9 do not answer this version.
     """
 
@@ -117,7 +117,7 @@ class TopicDescription:
 
 @dataclass(frozen=True, slots=True)
 class ClusterDescription:
-    """Live brokers (or nodes), controller and the topics that were asked for."""
+    """Live brokers (or nodes), controller and the requested topics."""
 
     brokers: dict[int, tuple[str, int]]
     cluster_id: str | None
@@ -125,7 +125,7 @@ class ClusterDescription:
     topics: tuple[TopicDescription, ...]
 
     def topic(self, name: str) -> TopicDescription:
-        """One of them; one that is missing is unknown."""
+        """Return the topic of this name; a missing one with the error UNKNOWN_TOPIC_OR_PARTITION."""
         unknown = TopicDescription(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name, UUID(int=0), ())
         return next((each for each in self.topics if each.name == name), unknown)
 
@@ -177,7 +177,7 @@ def _last(outcomes: list[Values]) -> Outcome:
 
 
 class CreateTopics(View[dict[str, Outcome]], of=admin.CREATE_TOPICS, version=4):
-    """Create topics; any KRaft broker passes it on, a ZooKeeper cluster wants its controller (41). Answered by name."""
+    """Create topics. Any KRaft broker forwards it; a ZooKeeper cluster needs its controller (41). Answered by name."""
 
     topics: tuple[NewTopic, ...]
     timeout_ms: int
@@ -256,8 +256,8 @@ class DescribeConfigs(View[dict[Resource, Described]], of=admin.DESCRIBE_CONFIGS
 
 
 class DeleteTopic(View[int], of=admin.DELETE_TOPICS, version=6):
-    """Delete a topic by its id, so that no other one of its name is meant (version 6: KIP-516). Answered by the error
-    code, UNKNOWN_TOPIC_ID (100) where there is none.
+    """Delete a topic by its id, so that a newer topic of the same name is safe (version 6: KIP-516). Answered by the
+    error code, UNKNOWN_TOPIC_ID (100) if there is no such topic.
     """
 
     topic_id: UUID
@@ -304,8 +304,8 @@ class AlterTopicConfig(View[Outcome], of=admin.INCREMENTAL_ALTER_CONFIGS, versio
 
 
 class DescribeLogDirs(View[dict[int, int]], of=admin.DESCRIBE_LOG_DIRS, version=2):
-    """How many bytes of some partitions of one topic lie on a broker, by partition. A directory with an error is left
-    out, as where the node may not ask (DESCRIBE on the cluster).
+    """The bytes of some partitions of one topic on a broker, by partition. Directories with an error are left out, as
+    if the node lacks DESCRIBE on the cluster.
     """
 
     topic: str

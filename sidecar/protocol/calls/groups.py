@@ -1,7 +1,7 @@
 """Calls to group coordinators: which groups there are, what they have committed, and a commit from outside.
 
-A commit from outside bears no member and no generation (-1, as `kafka-consumer-groups --reset-offsets` does it): Kafka
-takes it for a group without members alone.
+A commit from outside has no member and no generation (-1, as with `kafka-consumer-groups --reset-offsets`): Kafka
+accepts it only for a group without members.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,7 +18,7 @@ NO_OFFSET = -1
 
 
 class ListedGroup(NamedTuple):
-    """A group as its coordinator lists it. `protocol_type` is empty where nobody but tools has committed for it."""
+    """A group as its coordinator lists it. `protocol_type` is empty if only tools have committed for it."""
 
     name: str
     protocol_type: str
@@ -44,7 +44,7 @@ class ListGroups(View[GroupsListed], of=tables.LIST_GROUPS, version=4):
 
 
 class DescribedGroup(NamedTuple):
-    """A group as its coordinator describes it; "Dead" with error 0: there is none of this name."""
+    """A group as its coordinator describes it; the state "Dead" with error 0 means that there is no such group."""
 
     error: int
     state: str
@@ -65,7 +65,7 @@ class DescribeGroups(View[dict[str, DescribedGroup]], of=tables.DESCRIBE_GROUPS,
 
 @dataclass(frozen=True, slots=True)
 class GroupOffsets:
-    """What a group has committed, by partition of the topic that was asked for; none where it has not."""
+    """The offsets that a group has committed, by partition of the requested topic."""
 
     error: int
     offsets: Mapping[int, int]
@@ -79,9 +79,9 @@ class GroupOffsets:
 
 
 class OffsetFetch(View[dict[str, GroupOffsets]], of=tables.OFFSET_FETCH, version=8):
-    """What several groups of one coordinator have committed in partitions of one topic, by group (version 8: KIP-709).
+    """The committed offsets of several groups of one coordinator in one topic, by group (version 8: KIP-709).
 
-    Offsets of transactions that have not ended are not waited for.
+    It does not wait for offsets of open transactions.
     """
 
     groups: Sequence[str]

@@ -1,7 +1,6 @@
 """Calls to a partition's leader about its log: Produce of one batch, Fetch without a session, ListOffsets.
 
-These serve internal topics and the reading forward of governed logs. Clients' own Produce and Fetch never pass through
-here.
+They are used for internal topics and for reading governed logs. Clients' own Produce and Fetch are never handled here.
 """
 
 from collections.abc import Mapping, Sequence
@@ -33,7 +32,7 @@ class IsolationLevel(IntEnum):
 
 
 def _only(asked: TopicPartition, api: str, found: Sequence[PartT]) -> PartT:
-    """The answer's one element, which must be of the partition that was asked for."""
+    """The answer's only element, which must be of the requested partition."""
     if [(each.topic, each.partition) for each in found] != [(asked.topic.encode(), asked.partition)]:
         names = ", ".join(f"{each.topic.decode(errors='replace')}-{each.partition}" for each in found) or "nothing"
         raise MalformedFrameError(f"{api} of {asked} answered for {names}")
@@ -42,8 +41,8 @@ def _only(asked: TopicPartition, api: str, found: Sequence[PartT]) -> PartT:
 
 @dataclass(frozen=True, slots=True)
 class Appended:
-    """What a leader says to one batch. `base_offset` is -1 where `error` is not 0; for a repeated batch it is the
-    first one's.
+    """A leader's answer for one batch. `base_offset` is -1 if `error` is not 0; for a repeated batch it is that of the
+    first.
 
     `log_append_time_ms` is -1 on topics with CreateTime.
     """
@@ -82,9 +81,7 @@ class ProduceBatch(Request[Appended]):
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
-    """Record batches of one partition as they lie in its log, the last one possibly cut off; offsets are -1 with an
-    error.
-    """
+    """Record batches of one partition as in its log; the last one may be cut off. Offsets are -1 with an error."""
 
     error: int
     high_watermark: Offset
@@ -96,9 +93,9 @@ class Fetched:
 class FetchPartition(Request[Fetched]):
     """Read one partition from `offset` on, without a fetch session (KIP-227), from its leader.
 
-    Waits `max_wait_ms` at most for `min_bytes`. One whole batch comes even where it is larger than `max_bytes`
-    (KIP-74). A broker that throttles answers for no partition at all and holds the next request back (KIP-219): that is
-    error 89 here, an empty answer would be taken for an empty log.
+    Waits `max_wait_ms` at most for `min_bytes`. The first batch is whole even if it is larger than `max_bytes`
+    (KIP-74). A broker that throttles answers without partitions and delays the next request (KIP-219). Here that is
+    error 89, as an empty answer would look like an empty log.
     """
 
     api_key: ClassVar[int] = 1
@@ -137,7 +134,7 @@ class OffsetAt(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class ListedOffset:
-    """Answer of ListOffsets for one partition. `offset` is -1 with an error, or where no record is that young."""
+    """Answer of ListOffsets for one partition. `offset` is -1 with an error, or if no record is as new."""
 
     error: int
     timestamp_ms: int

@@ -10,11 +10,11 @@ from sidecar.protocol.schema import Values
 from sidecar.protocol.views import View
 
 _ANY: Final = 1
-"""What a filter of DescribeAcls calls any resource type, pattern type, operation or permission."""
+"""The number for any resource type, pattern type, operation or permission in a filter of DescribeAcls."""
 
 
 class OfferedMechanisms(NamedTuple):
-    """Answer of SaslHandshake: 33 where the broker does not have the mechanism, and those that it has."""
+    """Answer of SaslHandshake: error 33 if the broker lacks the mechanism, and the mechanisms that it has."""
 
     error: int
     mechanisms: tuple[str, ...]
@@ -117,8 +117,8 @@ class TokenOwners:
 
 
 class DescribeTokenOwners(View[TokenOwners], of=security.DESCRIBE_DELEGATION_TOKEN, version=1):
-    """Whose each delegation token is (KIP-48): all that its sender may DESCRIBE, or those of one `owner` (type, name).
-    61 where brokers have none, 64 over a connection without a login.
+    """The owners of delegation tokens (KIP-48): of all that the sender may DESCRIBE, or those of one `owner` (type,
+    name). Error 61 if brokers have no tokens, 64 over a connection without a login.
     """
 
     owner: tuple[str, str] | None = None
@@ -147,13 +147,13 @@ class MadeToken:
 
     @property
     def password(self) -> str:
-        """What SCRAM takes for it."""
+        """The password for SCRAM."""
         return base64.b64encode(self.hmac).decode()
 
 
 class CreateDelegationToken(View[MadeToken], of=security.CREATE_DELEGATION_TOKEN, version=3):
-    """A token for its sender, or for an `owner` (type, name; KIP-373), for whom that takes CREATE_TOKENS. `renewers`
-    may renew, end and see it, too.
+    """Create a token for the sender, or for an `owner` (type, name; KIP-373), which requires CREATE_TOKENS. `renewers`
+    may renew, expire and see it, too.
     """
 
     owner: tuple[str, str] | None

@@ -1,4 +1,4 @@
-"""Fetch v11 of many partitions at once, each answered by its element as it is: for readers that share a poll."""
+"""Fetch v11 of many partitions at once, each answered with its unchanged element: for readers that share a poll."""
 
 from collections.abc import Sequence
 from struct import Struct
@@ -9,7 +9,7 @@ from sidecar.protocol.caller import Request
 from sidecar.protocol.primitives import Octets, Reader, Writer
 
 VERSION: Final = 11
-"""Of what a poll brings, whatever version it asks in."""
+"""The version of the elements that a poll returns, whatever the version of its request."""
 _BY_ID: Final = 13
 SHARING: Final = range(10, 19)
 """The versions whose readers may share a poll: 10 lacks the rack and the preferred read replica, nothing else, and what
@@ -20,8 +20,8 @@ _NO_LOG_START: Final = -1
 
 
 class Position(NamedTuple):
-    """Where a reader of one partition stands. `epoch`: the leader epoch that it knows, -1 for none (KIP-320).
-    `topic_id`: the topic that it reads, of 16 bytes; empty where it reads whatever topic has the name.
+    """The position of a reader in one partition. `epoch`: the leader epoch that it knows, -1 for none (KIP-320).
+    `topic_id`: the topic that it reads, of 16 bytes; empty if it reads by name.
     """
 
     log: bytes
@@ -47,8 +47,8 @@ class Fetched(NamedTuple):
 class FetchTails(Request[dict[tuple[bytes, int], Fetched]]):
     """Wait up to `max_wait_ms` for a first byte at any of these positions, each of another partition.
 
-    Answered by what each partition has, by log and index: at most `partition_bytes` each and `max_bytes` in all, but
-    for a first batch that is larger.
+    Answered by the element of each partition, by log and index: at most `partition_bytes` each and `max_bytes` in all,
+    but for a first batch that is larger.
     """
 
     api_key: ClassVar[int] = 1
@@ -83,15 +83,15 @@ class FetchTails(Request[dict[tuple[bytes, int], Fetched]]):
 
 
 class FetchTailsById(FetchTails):
-    """As `FetchTails`, of topics by their ids: of one that was created anew no broker gives anything."""
+    """As `FetchTails`, of topics by their ids: brokers return nothing of a recreated topic."""
 
     api_version: ClassVar[int] = _BY_ID
     flexible: ClassVar[bool] = True
 
 
 def position_of(log: bytes, element: Octets, version: int, topic_id: bytes = b"") -> tuple[Position, int] | None:
-    """What a partition's element in a request asks for, and how many bytes it takes; None where it asks for more than a
-    poll does.
+    """Return the position in a partition's element of a request, and its maximum of bytes; None if the element requests
+    more than a poll supports.
     """
     plain = element if version < fetch.FIRST_FLEXIBLE else fetch.plain_element(element)
     if plain is None:
@@ -106,5 +106,5 @@ def element_of(position: Position, most_bytes: int) -> bytes:
 
 
 def error_of(partition: int, error: int) -> Fetched:
-    """What stands for an answer that did not come."""
+    """The element for a partition without an answer."""
     return Fetched(error, 0, fetch.error_element(VERSION, partition, error))

@@ -1,5 +1,5 @@
-"""Calls to a transaction coordinator and what its markers did: InitProducerId, AddPartitionsToTxn, EndTxn and their
-witnesses.
+"""Calls to a transaction coordinator, and calls that show or write its markers: InitProducerId, AddPartitionsToTxn,
+EndTxn, DescribeProducers, WriteTxnMarkers.
 
 Versions are the newest that every broker since 3.0 serves and that keep the meaning the fence needs: EndTxn below 5
 does not raise the epoch (KIP-890), InitProducerId 4 answers 90 PRODUCER_FENCED to a stale epoch where older ones answer
@@ -35,8 +35,8 @@ class InitializedProducer:
 
 
 class InitProducerId(View[InitializedProducer], of=tables.INIT_PRODUCER_ID, version=4):
-    """A producer id and epoch for a transactional id; None: for an idempotent producer. `current` names what the
-    caller holds (KIP-360); (-1, -1) names nothing.
+    """A producer id and epoch for a transactional id; None: for an idempotent producer. `current`: the
+    caller's present id and epoch (KIP-360), (-1, -1) for none.
     """
 
     transactional_id: str | None
@@ -88,9 +88,7 @@ class EndTxn(View[int], of=tables.END_TXN, version=3):
 
 @dataclass(frozen=True, slots=True)
 class ActiveProducer:
-    """What a partition remembers of a producer id. `last_sequence` is -1 where only a marker, or an older epoch,
-    wrote.
-    """
+    """A partition's state of a producer id. `last_sequence` is -1 if only a marker, or an older epoch, wrote."""
 
     stamp: Stamp
     last_sequence: int
@@ -118,12 +116,12 @@ class PartitionProducers:
     producers: tuple[ActiveProducer, ...]
 
     def of(self, producer_id: ProducerId) -> ActiveProducer | None:
-        """What the partition remembers of one producer id."""
+        """The partition's state of one producer id."""
         return next((found for found in self.producers if found.stamp.producer_id == producer_id), None)
 
 
 class DescribeProducers(View[dict[TopicPartition, PartitionProducers]], of=tables.DESCRIBE_PRODUCERS, version=0):
-    """Which producer ids partitions remember (KIP-664). Only the leader answers; needs READ on the topic."""
+    """The producer ids that partitions have state of (KIP-664). Only the leader answers; needs READ on the topic."""
 
     partitions: Mapping[str, Sequence[int]]
 
@@ -149,8 +147,8 @@ class Marker:
 
 
 class WriteTxnMarkers(View[dict[ProducerId, dict[TopicPartition, int]]], of=tables.WRITE_TXN_MARKERS, version=1):
-    """Write abort markers straight to a leader; it answers once they are replicated. Needs CLUSTER_ACTION or ALTER on
-    the cluster. Answered by an error code for each producer id and partition.
+    """Write abort markers directly to a leader, which answers once they are replicated. Needs CLUSTER_ACTION or ALTER
+    on the cluster. Answered by an error code for each producer id and partition.
     """
 
     markers: tuple[Marker, ...]
