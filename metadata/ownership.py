@@ -32,7 +32,7 @@ class AccessMode(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Ownership:
-    """What the changelog says of one resource.
+    """The changelog's record of one resource's ownership.
 
     `position` is the offset of the changelog record that says so (>= 0): within one generation the later record wins.
     `session` is "pid:N" or "conn:ID"; None: free, the generation stays and the other fields speak of the last owner.
@@ -51,7 +51,7 @@ class Ownership:
     producer_id: int = -1
     producer_epoch: int = -1
     wire: str = field(init=False, repr=False, compare=False)
-    """As Redis keeps it; made once, because every heartbeat sends it."""
+    """The record as Redis stores it; encoded once, because every heartbeat sends it."""
 
     def __post_init__(self) -> None:
         check_resource(self.resource)
@@ -63,7 +63,7 @@ class Ownership:
         object.__setattr__(self, "wire", f"{head} {self.details()}")
 
     def details(self) -> str:
-        """The fields that no script looks into, as json."""
+        """Return the fields that no script reads, as JSON."""
         return json.dumps(
             {
                 "name": self.name,
@@ -78,7 +78,7 @@ class Ownership:
 
     @classmethod
     def decode(cls, resource: str, wire: bytes) -> Ownership:
-        """Read a record as Redis keeps it; unknown fields of the json are ignored."""
+        """Decode a record from Redis; unknown fields of the JSON are ignored."""
         generation, position, session, details = wire.decode().split(" ", 3)
         fields = json.loads(details)
         return cls(
