@@ -97,13 +97,14 @@ class Ownership:
 
 @dataclass(frozen=True, slots=True)
 class ClaimRequest:
-    """A session's wish to own a resource, sent by the node that its Produce reached.
+    """A session's request to own a resource, sent by the node that received its Produce.
 
-    `token`: 16 random bytes, one per wish; the same again is the same wish. `asked`: the generation from `client.id`,
-    None where it names none, 0 always wins. `known`: newest record of the changelog, None where there is none. `topic`:
-    the topic that a live node may be serving; None for a resource that belongs to no topic. `lease_ms`: how long others
-    wait for this claim at most; repeating the request renews it. `returns_to`: the generation that the session let go
-    of, where the changelog has it as the last owner: it goes on with that if nobody owned the resource since.
+    `token`: 16 random bytes, one per request; the same token is the same request. `asked`: the generation from
+    `client.id`, None where it names none, 0 always wins. `known`: newest record of the changelog, None where there is
+    none. `topic`: the topic that a live node may be serving; None for a resource that belongs to no topic. `lease_ms`:
+    how long others wait for this claim at most; repeating the request renews it. `returns_to`: the generation that the
+    session let go of, where the changelog has it as the last owner: it goes on with that if nobody owned the resource
+    since.
     """
 
     resource: str
@@ -146,7 +147,7 @@ class ClaimStatus(StrEnum):
 
     @property
     def retryable(self) -> bool:
-        """Whether asking again may be answered otherwise without anybody else giving way (OVER: with a new token)."""
+        """Whether another attempt may succeed although the owner stays (OVER: with a new token)."""
         return self in (ClaimStatus.BUSY, ClaimStatus.OVER)
 
 
@@ -175,7 +176,7 @@ class PublishAnswer:
 
 @dataclass(frozen=True, slots=True)
 class ReleaseAnswer:
-    """`released`: the resource is free at that generation (now or since earlier); else `current` is somebody newer."""
+    """`released`: the resource is free at that generation (now or before); else `current` is a newer owner."""
 
     released: bool
     current: Ownership
@@ -183,7 +184,7 @@ class ReleaseAnswer:
 
 @dataclass(frozen=True, slots=True)
 class ClaimInProgress:
-    """A claim that was granted and whose lease has not run out; `generation` is what it was granted."""
+    """A granted claim whose lease has not ended; `generation` is the granted one."""
 
     session: str
     token: bytes
@@ -193,7 +194,7 @@ class ClaimInProgress:
 
 @dataclass(frozen=True, slots=True)
 class ResourceState:
-    """What Redis knows of one resource; both None: nothing."""
+    """What Redis knows of one resource; both fields are None if it knows nothing."""
 
     resource: str
     owner: Ownership | None
