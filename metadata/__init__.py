@@ -1,8 +1,9 @@
-"""What the nodes ask Redis, and nothing else: who is alive, who serves and who owns a topic, which policies there are.
+"""The nodes' state in Redis: which nodes are live, which node serves and which session owns a topic, which policies
+exist.
 
-Redis answers quickly and is never trusted for safety: all of this can be lost, rolled back or split at any time. What
-may be appended is decided by producer epochs in Kafka, and Kafka's changelog fills an empty Redis again. One Lua script
-per decision (`lua/`), each idempotent; time is the server's; this package imports nothing of `sidecar`.
+Redis answers quickly and is never trusted for safety: all of this can be lost, rolled back or split at any time.
+Producer epochs in Kafka decide what may be appended, and an empty Redis is filled again from the changelog in Kafka.
+One Lua script per decision (`lua/`), each idempotent; time is the server's; this package imports nothing of `sidecar`.
 
 All keys begin with `sidecar:{<cluster>}:` (one hash slot):
 
@@ -15,7 +16,7 @@ key                 type       content
 `served:version`    string     random; another one whenever `served` changed
 `pulse`             hash       `last`: newest beat of any node; `since`: from when beats came without a gap of a
                                lease; `left:<node id>`: when that node left
-`gone:<boot>`       string     this process said goodbye (10 minutes)
+`gone:<boot>`       string     this process has deregistered (10 minutes)
 `owners`            hash       resource → `<generation> <position> <session or -> <json>`: newest known record
 `tickets`           hash       resource → highest generation that was ever given to a claim
 `claims`            hash       resource → `<expires> <lease ms> <token> <boot> <generation> <session> <json>`
@@ -26,7 +27,7 @@ key                 type       content
 `identity`          string     random, given by the first node: distinguishes this Redis from another one of the cluster
 =================== ========== ==============================================================================
 
-Generations, positions and versions are int64 and stand there in decimal.
+Generations, positions and versions are int64, stored in decimal.
 """
 
 from .errors import (

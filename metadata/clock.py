@@ -1,7 +1,7 @@
-"""How much time has passed, whether the machine slept or not.
+"""A clock of elapsed time that also counts the time in which the machine is suspended.
 
-CLOCK_MONOTONIC stands still while a machine is suspended (clock_gettime(2)); leases at a server, and what brokers
-remember, do not. CLOCK_BOOTTIME counts on. Where the platform has none, the monotonic clock stands in.
+CLOCK_MONOTONIC stops while a machine is suspended (clock_gettime(2)), but leases at a server and brokers' memory still
+expire. CLOCK_BOOTTIME does not stop. If the platform has none, the monotonic clock is used.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def counting_suspension() -> Callable[[], float]:
-    """A clock in seconds from any beginning, which never goes back."""
+    """Return a clock in seconds since some moment, which never goes back."""
     clock: int | None = getattr(time, "CLOCK_BOOTTIME", None)
     if clock is None:
         return time.monotonic

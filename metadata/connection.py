@@ -35,7 +35,7 @@ Argument: TypeAlias = "bytes | str | int"
 
 # Its stub knows tuples of one element only.
 _pack: Final = cast("Callable[[tuple[Argument, ...]], bytes]", getattr(hiredis, "pack_command"))  # noqa: B009
-"""A command as it is sent."""
+"""Encodes a command for sending."""
 
 _URL_OPTIONS: Final = frozenset(
     {
@@ -78,7 +78,7 @@ _REASONS: Final = {
 
 # Instead of the server's own text, which recommends first of all to switch the protection off.
 _TOO_LONG: Final = "Protocol error: unauthenticated "
-"""What Redis says of a long command, a script for example, before a login, instead of NOAUTH."""
+"""Redis' error for a long command (for example a script) before a login, instead of NOAUTH."""
 
 _NEEDS_LOGIN: Final = "it needs a password: put it into the URL (redis://:PASSWORD@…)"
 _PROTECTED: Final = (
@@ -113,14 +113,14 @@ class Server:
         self._idle: list[AbstractConnection] = []
         self._closed = False
         self.on_script: Callable[[str, float], None] = lambda _name, _seconds: None
-        """Called for every script that was answered: its name and how long it took in seconds."""
+        """Called for every script that was answered, with its name and its duration in seconds."""
 
     async def call(self, *command: Argument) -> Reply:
-        """One command, once. Raises MetadataUnavailable or MetadataProtocolError."""
+        """Send one command once, and return its reply. Raises MetadataUnavailable or MetadataProtocolError."""
         return await self._exchange(command, None)
 
     async def info(self) -> bytes:
-        """The answer to INFO. As `call`; raises MetadataMisconfigured where the server withholds it from this user."""
+        """Return the reply to INFO. Raises what `call` raises; MetadataMisconfigured if this user may not read it."""
         try:
             reply = await self.call("INFO")
         except (MetadataUnavailable, MetadataProtocolError) as error:

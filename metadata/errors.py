@@ -1,4 +1,4 @@
-"""What can go wrong between a node and Redis, as types. No exception of the Redis library leaves this package.
+"""The errors between a node and Redis. No exception of the Redis library leaves this package.
 
 Code that catches `MetadataError` catches all of them. Nothing here knows Kafka's error codes: the caller maps them.
 """
@@ -16,7 +16,7 @@ class Reason(StrEnum):
     TIMEOUT = "timeout"
     """No answer within the command timeout."""
     LOADING = "loading"
-    """The server reads its data set (LOADING), or a script of somebody else holds it (BUSY)."""
+    """The server is loading its data set (LOADING), or another client's script blocks it (BUSY)."""
     READ_ONLY = "read only"
     """A replica, or a primary that refuses writes (READONLY, MISCONF, NOREPLICAS)."""
     OUT_OF_MEMORY = "out of memory"
@@ -24,19 +24,19 @@ class Reason(StrEnum):
     DENIED = "denied"
     """Wrong user or password, or a user without the permission."""
     CLUSTER = "cluster"
-    """A Redis Cluster node that does not hold our slot: the URL must name the server that does."""
+    """A Redis Cluster node that does not have the hash slot of our keys: the URL must name the node that has it."""
     CLOSED = "closed"
     """The store was closed here."""
 
 
 class MetadataError(Exception):
-    """Anything this package raises at run time."""
+    """The base of all errors that this package raises at run time."""
 
 
 class MetadataUnavailable(MetadataError):  # noqa: N818 - a state of the world, not a mistake
-    """Redis cannot answer now; trying again later, with the same token where there is one, is right.
+    """Redis cannot answer now; try again later, with the same token if the call has one.
 
-    `maybe_applied`: the call may have been carried out all the same, the request had left when the answer was lost.
+    `maybe_applied`: the request was sent but its answer was lost, so the call may have been executed.
     """
 
     def __init__(self, reason: Reason, message: str, *, maybe_applied: bool = False) -> None:
@@ -46,15 +46,15 @@ class MetadataUnavailable(MetadataError):  # noqa: N818 - a state of the world, 
 
 
 class MetadataMisconfigured(MetadataError):  # noqa: N818 - as above
-    """The server answers but is set up so that it must not be used; the message names what to set."""
+    """The server answers, but its configuration is not safe; the message names the setting to change."""
 
 
 class MetadataProtocolError(MetadataError):
-    """The server answered what our scripts never answer, or failed inside one: a defect, not to be retried."""
+    """The server sent a reply that no script returns, or a script failed: a defect, do not retry."""
 
 
 class GenerationChanged(MetadataError):  # noqa: N818 - as above
-    """What was to happen under certain generations alone did not: `current` is another; None: it rises just now."""
+    """A conditional change was not made: `current` is none of the required generations; None: it is changing now."""
 
     def __init__(self, current: int | None) -> None:
         super().__init__("the generation rises just now" if current is None else f"the generation is {current}")
@@ -73,7 +73,7 @@ class NodeIdTaken(MetadataError):  # noqa: N818 - as above
 
 
 class NodeHasLeft(MetadataError):  # noqa: N818 - as above
-    """The node said goodbye under this boot id; only a new one can register again."""
+    """The node has deregistered under this boot id; it can register again only under a new one."""
 
     def __init__(self, node_id: int) -> None:
         super().__init__(f"node {node_id} has left under this boot id")

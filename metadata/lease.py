@@ -1,8 +1,8 @@
-"""A lease as its holder sees it: pure, on a clock that neither goes back nor stands still, never asking anybody.
+"""A lease as its holder sees it: no I/O; its clock never goes back and never stops.
 
 The server counts the time to live from the moment it runs the renewal, which is later than the moment the renewal was
-sent. So the holder counts from the sending, less a margin for clocks that run at different speeds: it always stops
-first. A lease serves liveness alone; what may be appended is decided by Kafka.
+sent. So the holder counts from the sending, less a margin for clocks that run at different speeds: the holder's
+lease always ends first. A lease is only for liveness; Kafka decides what may be appended.
 """
 
 from __future__ import annotations
@@ -52,15 +52,15 @@ class Lease:
             self._state.deadline = max(self._state.deadline, sent + self._span)
 
     def end(self) -> None:
-        """Given up, or taken by somebody else: not held from here on, whatever older renewals still answer."""
+        """End the lease: it was given up or lost. Later answers to renewals that were sent before are ignored."""
         self._state = _State(ended_at=self._clock())
 
     @property
     def held(self) -> bool:
-        """Whether the holder may still act as such."""
+        """Whether the lease is valid."""
         return self._clock() < self._state.deadline
 
     @property
     def remaining_ms(self) -> float:
-        """Milliseconds until it stops being held without another renewal; 0 once it is not held."""
+        """Milliseconds until the lease ends without another renewal; 0 if it is not held."""
         return max(0.0, (self._state.deadline - self._clock()) * 1000)

@@ -1,4 +1,4 @@
-"""Live nodes and which of them serves which topic: frozen snapshots of what Redis answered. Asks and decides nothing.
+"""Live nodes and which of them serves which topic: frozen snapshots of Redis' answers. No I/O, no decisions.
 
 A snapshot is a hint of its moment: a node in it may be dead by now. Kafka judges every act that is based on it.
 """
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class ListenerAddress(NamedTuple):
-    """Where clients of one listener reach a node (KIP-103)."""
+    """A node's address for clients of one listener (KIP-103)."""
 
     listener: str
     host: str
@@ -51,7 +51,7 @@ class Node:
         check_hex(self.boot, "boot id")
 
     def encode(self) -> str:
-        """The json that Redis keeps; id and boot stand beside it."""
+        """Return the JSON that Redis stores; the node's id and boot id are stored beside it."""
         return json.dumps(
             {
                 "host": self.host,
@@ -75,7 +75,7 @@ class Node:
 
 @lru_cache(maxsize=1024)
 def _decoded(node_id: int, text: bytes) -> Node:
-    """Every beat names every node, and most say what they said at the beat before."""
+    """Decode a node; cached, because every beat returns all nodes and most are unchanged."""
     fields = json.loads(text)
     return Node(
         node_id=node_id,
@@ -166,6 +166,6 @@ class HandOverAnswer:
 
 
 def check_hex(value: str, what: str) -> None:
-    """Ids and tokens stand between blanks in Redis: lower-case hexadecimal only. Raises ValueError."""
+    """Check an id or token, which Redis stores between blanks: lower-case hexadecimal only. Raises ValueError."""
     if not value or value.strip("0123456789abcdef"):
         raise ValueError(f"a {what} is lower-case hexadecimal, not {value!r}")

@@ -32,7 +32,7 @@ class AccessMode(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Ownership:
-    """What the changelog says of one resource.
+    """The changelog's record of one resource's ownership.
 
     `position` is the offset of the changelog record that says so (>= 0): within one generation the later record wins.
     `session` is "pid:N" or "conn:ID"; None: free, the generation stays and the other fields speak of the last owner.
@@ -51,7 +51,7 @@ class Ownership:
     producer_id: int = -1
     producer_epoch: int = -1
     wire: str = field(init=False, repr=False, compare=False)
-    """As Redis keeps it; made once, because every heartbeat sends it."""
+    """The record as Redis stores it; encoded once, because every heartbeat sends it."""
 
     def __post_init__(self) -> None:
         check_resource(self.resource)
@@ -63,7 +63,7 @@ class Ownership:
         object.__setattr__(self, "wire", f"{head} {self.details()}")
 
     def details(self) -> str:
-        """The fields that no script looks into, as json."""
+        """Return the fields that no script reads, as JSON."""
         return json.dumps(
             {
                 "name": self.name,
@@ -78,7 +78,7 @@ class Ownership:
 
     @classmethod
     def decode(cls, resource: str, wire: bytes) -> Ownership:
-        """Read a record as Redis keeps it; unknown fields of the json are ignored."""
+        """Decode a record from Redis; unknown fields of the JSON are ignored."""
         generation, position, session, details = wire.decode().split(" ", 3)
         fields = json.loads(details)
         return cls(
@@ -97,13 +97,14 @@ class Ownership:
 
 @dataclass(frozen=True, slots=True)
 class ClaimRequest:
-    """A session's wish to own a resource, sent by the node that its Produce reached.
+    """A session's request to own a resource, sent by the node that received its Produce.
 
-    `token`: 16 random bytes, one per wish; the same again is the same wish. `asked`: the generation from `client.id`,
-    None where it names none, 0 always wins. `known`: newest record of the changelog, None where there is none. `topic`:
-    the topic that a live node may be serving; None for a resource that belongs to no topic. `lease_ms`: how long others
-    wait for this claim at most; repeating the request renews it. `returns_to`: the generation that the session let go
-    of, where the changelog has it as the last owner: it goes on with that if nobody owned the resource since.
+    `token`: 16 random bytes, one per request; the same token is the same request. `asked`: the generation from
+    `client.id`, None where it names none, 0 always wins. `known`: newest record of the changelog, None where there is
+    none. `topic`: the topic that a live node may be serving; None for a resource that belongs to no topic. `lease_ms`:
+    how long others wait for this claim at most; repeating the request renews it. `returns_to`: the generation that the
+    session let go of, where the changelog has it as the last owner: it goes on with that if nobody owned the resource
+    since.
     """
 
     resource: str
@@ -146,7 +147,7 @@ class ClaimStatus(StrEnum):
 
     @property
     def retryable(self) -> bool:
-        """Whether asking again may be answered otherwise without anybody else giving way (OVER: with a new token)."""
+        """Whether another attempt may succeed although the owner stays (OVER: with a new token)."""
         return self in (ClaimStatus.BUSY, ClaimStatus.OVER)
 
 
@@ -175,7 +176,7 @@ class PublishAnswer:
 
 @dataclass(frozen=True, slots=True)
 class ReleaseAnswer:
-    """`released`: the resource is free at that generation (now or since earlier); else `current` is somebody newer."""
+    """`released`: the resource is free at that generation (now or before); else `current` is a newer owner."""
 
     released: bool
     current: Ownership
@@ -183,7 +184,7 @@ class ReleaseAnswer:
 
 @dataclass(frozen=True, slots=True)
 class ClaimInProgress:
-    """A claim that was granted and whose lease has not run out; `generation` is what it was granted."""
+    """A granted claim whose lease has not ended; `generation` is the granted one."""
 
     session: str
     token: bytes
@@ -193,7 +194,7 @@ class ClaimInProgress:
 
 @dataclass(frozen=True, slots=True)
 class ResourceState:
-    """What Redis knows of one resource; both None: nothing."""
+    """What Redis knows of one resource; both fields are None if it knows nothing."""
 
     resource: str
     owner: Ownership | None

@@ -1,4 +1,4 @@
-"""The catalog of policies: frozen snapshot of names, bodies and versions. Does not know what a policy says.
+"""The catalog of policies: frozen snapshot of names, bodies and versions. It does not interpret the bodies.
 
 A name is a topic or a prefix (`payments.*`); the body is text that the caller understands. Each change, a deletion too,
 has its own version, counted per cluster.
@@ -30,8 +30,8 @@ class Policy:
 
 @dataclass(frozen=True, slots=True)
 class Under:
-    """The condition of a change: the highest generation of `resources`, `known` as far as the caller has read, is one
-    of `generations`; None: any.
+    """The condition of a change: the highest generation of `resources` is one of `generations` (None: any). `known` is
+    the highest one that the caller has read.
     """
 
     generations: frozenset[int] | None

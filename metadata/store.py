@@ -1,6 +1,6 @@
-"""`MetadataStore`: every question a node asks Redis, one round trip each. No rule is here: scripts decide, callers act.
+"""`MetadataStore`: all requests of a node to Redis, one round trip each. It has no rules: scripts decide, callers act.
 
-Whatever it answers is arbitration, never proof: Redis can lose, roll back or split all of it at any time.
+Its answers arbitrate but prove nothing: Redis can lose, roll back or split all of it at any time.
 """
 
 from __future__ import annotations
@@ -60,17 +60,17 @@ _TAKEN_FOR_A_KEY: Final = "{}"
 
 
 def new_token() -> bytes:
-    """16 random bytes: names one wish, however often it has to be sent."""
+    """Return 16 random bytes that name one request, also when it is sent again."""
     return secrets.token_bytes(16)
 
 
 def new_boot_id() -> str:
-    """A random id for one start of a process."""
+    """Return a random id for one start of a process."""
     return secrets.token_hex(16)
 
 
 class MetadataStore:
-    """Redis behind typed questions, for one cluster of nodes.
+    """Typed access to Redis for one cluster of nodes.
 
     `lease_ms` is the time to live of a node's registration and of the right to serve a topic; beat every third of it.
     `command_timeout_ms` bounds every call, connecting (at most `connect_timeout_ms`) included. Belongs to the event
@@ -88,7 +88,7 @@ class MetadataStore:
         command_timeout_ms: int = 1000,
         connections: int = 4,
     ) -> None:
-        """Connects to nothing yet. Raises ValueError for a URL or a cluster name that cannot be used."""
+        """Does not connect yet. Raises ValueError for an invalid URL or cluster name."""
         if not cluster or any(brace in cluster for brace in _TAKEN_FOR_A_KEY):
             raise ValueError("a cluster name is not empty and has no braces")
         if lease_ms < 1:
@@ -103,7 +103,7 @@ class MetadataStore:
 
     @property
     def on_script(self) -> Callable[[str, float], None]:
-        """Called for every script that was answered: its name and how long it took in seconds."""
+        """Called for every script that was answered, with its name and its duration in seconds."""
         return self._server.on_script
 
     @on_script.setter
@@ -129,34 +129,34 @@ class MetadataStore:
         await self.aclose()
 
     async def aclose(self) -> None:
-        """Close all connections. Says no goodbye for the node: `leave` does."""
+        """Close all connections. Does not deregister the node: `leave` does."""
         await self._server.aclose()
 
     # The server
 
     async def ping(self) -> None:
-        """Returns when the server answered."""
+        """Return once the server has answered."""
         if await self._server.call("PING") != b"PONG":
             raise MetadataProtocolError("the server does not answer PING with PONG")
 
     async def check_server(self) -> ServerInfo:
-        """What the server says of itself; raises MetadataMisconfigured unless that is maxmemory-policy noeviction."""
+        """Return the server's facts. Raises MetadataMisconfigured unless its maxmemory-policy is noeviction."""
         info = parse_info(await self._server.info())
         require_safe_settings(info, self.address)
         return info
 
     async def note_kafka(self, kafka_cluster_id: str) -> None:
-        """Which Kafka cluster the nodes are in front of, so that a node notices another cluster's Redis."""
+        """Store the id of the nodes' Kafka cluster, so that a node notices another cluster's Redis."""
         await self._server.call("SET", self._key("kafka"), kafka_cluster_id)
 
     async def kafka(self) -> str | None:
-        """The id of the Kafka cluster that a node noted last; None where none has since Redis was emptied."""
+        """Return the id of the Kafka cluster that a node stored last; None if Redis has none."""
         reply = await self._server.call("GET", self._key("kafka"))
         return None if reply is None else text_of(reply)
 
     async def identity(self, proposed: str) -> str:
-        """What this Redis is called in this cluster: a random name that the first to ask gives it. An emptied one has
-        lost it.
+        """Return the random name of this Redis in this cluster; set it to `proposed` if there is none. An emptied Redis
+        has lost it.
         """
         await self._server.call("SET", self._key("identity"), proposed, "NX")
         return text_of(await self._server.call("GET", self._key("identity")))
@@ -192,7 +192,7 @@ class MetadataStore:
         return Beat(live, holders_of(lost), int_of(restored))
 
     async def leave(self, node_id: int, boot: str) -> int:
-        """The node's id, the topics it serves and its claims are free at once; returns how many topics that were."""
+        """Deregister a node: its id, served topics and claims are free at once. Returns the number of these topics."""
         keys = self._keys("nodes", "served", "leases", "served:version", "claims", f"gone:{boot}", "pulse")
         return int_of(await self._server.run(scripts.LEAVE, keys, (node_id, boot, new_token().hex())))
 
@@ -200,7 +200,7 @@ class MetadataStore:
         """Take or renew the right to serve a topic for `lease_ms`.
 
         `last_node` is the node that the newest `Serving` of the changelog names, None where the topic was never served:
-        where Redis was just emptied that node is given a lease's time to say that it serves still.
+        if Redis was just emptied, that node has the time of one lease to assert that it still serves the topic.
         """
         check_resource(topic)
         keys = self._keys("nodes", "served", "leases", "served:version", "pulse")
@@ -210,7 +210,7 @@ class MetadataStore:
         return ServeAnswer(ServeStatus(status), holder_of(holder, holder_boot), int(wait_ms))
 
     async def hand_over(self, topic: str, node_id: int, boot: str, *, to: int | None = None) -> HandOverAnswer:
-        """Give a topic to node `to`, or (None) to the first that asks. What another live node holds stays there."""
+        """Give a topic to node `to`, or (None) to the first that asks. Does nothing if another live node serves it."""
         check_resource(topic)
         keys = self._keys("nodes", "served", "leases", "served:version")
         args = (topic, node_id, boot, "" if to is None else to, self._lease_ms, new_token().hex())
@@ -258,18 +258,18 @@ class MetadataStore:
         )
 
     async def abandon(self, resource: str, token: bytes) -> bool:
-        """Give up a claim in progress; False where it was not (or no longer) this token's."""
+        """Give up a claim in progress. Returns False if this token has no claim to it (any more)."""
         check_token(token)
         return await self._server.run(scripts.ABANDON, self._keys("claims"), (resource, token.hex())) == 1
 
     async def publish(self, record: Ownership, token: bytes | None = None) -> PublishAnswer:
-        """Make a committed ownership known and end the claim with that token; without one it is a refill."""
+        """Store a committed ownership and end the claim with that token; without a token it is a refill."""
         args = (record.resource, record.wire, "" if token is None else token.hex())
         accepted, current = list_of(await self._server.run(scripts.PUBLISH, self._keys("owners", "claims"), args))
         return PublishAnswer(accepted == 1, Ownership.decode(record.resource, bytes_of(current)))
 
     async def release(self, owned: Ownership) -> ReleaseAnswer:
-        """Clear the owner if it still is the one of `owned`, or an earlier record of it; the generation stays.
+        """Clear the owner if Redis has the record `owned`, or an earlier one of it; the generation stays.
 
         Raises ValueError where `owned` has no session.
         """
@@ -304,7 +304,7 @@ class MetadataStore:
         return await self._server.run(scripts.KEEP_QUEUE, keys, args) == 1
 
     async def queue(self, resource: str) -> list[str]:
-        """The queue of a topic, or a partition of it, as it was kept last."""
+        """Return the last stored queue of a topic, or of a partition of it."""
         check_resource(resource)
         kept = await self._server.run(scripts.QUEUE, self._keys("queues"), (resource,))
         return [] if kept is None else [str(session) for session in json.loads(bytes_of(kept))]
@@ -314,15 +314,15 @@ class MetadataStore:
     async def keep_snapshot(
         self, topic: str, partition: int, topic_id: bytes, order: tuple[int, int], value: bytes
     ) -> bool:
-        """Keep a copy of a partition's sequence ids; False where there is one that holds more. `order`: the offset that
-        it covers the log up to, and its number, which rises; 0 to 2^63-1 each.
+        """Store a copy of a partition's sequence ids; False if there is a newer one. `order`: the offset up to which it
+        covers the log, and its rising number; 0 to 2^63-1 each.
         """
         check_resource(topic)
         args = (f"{topic}/{partition}", topic_id.hex(), *order, value)
         return await self._server.run(scripts.KEEP_SNAPSHOT, self._keys("snapshots"), args) == 1
 
     async def snapshots(self, topic: str, topic_id: bytes, partitions: Sequence[int]) -> dict[int, bytes]:
-        """The copies that there are of some partitions' sequence ids."""
+        """Return the stored copies of some partitions' sequence ids."""
         check_resource(topic)
         args = (topic_id.hex(), *[f"{topic}/{partition}" for partition in partitions])
         found = list_of(await self._server.run(scripts.SNAPSHOTS, self._keys("snapshots"), args))

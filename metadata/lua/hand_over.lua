@@ -1,4 +1,4 @@
--- The node that serves a topic gives it to another live node, or to whoever asks first.
+-- The node that serves a topic gives it to another live node, or to the first node that asks.
 --
 -- KEYS  1 nodes  2 served  3 leases  4 served:version
 -- ARGV  1 topic  2 node id  3 boot  4 receiving node id ('' whoever asks first)  5 lease ms for the receiver  6 token

@@ -1,4 +1,5 @@
--- Who waits for a topic, or for a partition of it, in order, as the node that serves it knows: whoever serves it next lets them keep their places.
+-- Store the queue of a topic, or of a partition of it, in order, from the node that serves it: the next serving node
+-- keeps the order.
 --
 -- KEYS  1 nodes  2 served  3 leases  4 queues
 -- ARGV  1 topic  2 node id  3 boot  4 queue json ('' nobody waits)  5 what they wait for: the topic, or its partition

@@ -1,4 +1,4 @@
--- Make known what the changelog says of a resource; ends the claim that led to it.
+-- Store the changelog's record of a resource, and end the claim that led to it.
 --
 -- KEYS  1 owners  2 claims
 -- ARGV  1 resource  2 owner record  3 token of the claim ('' none: a refill)

@@ -1,7 +1,7 @@
-"""The three internal topics in which nodes remember: typed records, stamped appends, a view that follows them.
+"""The three internal topics in which nodes store their state: typed records, stamped appends, a view of them.
 
-Redis forgets, Kafka does not: who owns a topic, under which epoch and from which sequences on is decided here, by the
-first record that a writer's epoch appends to the ownership topic. This room knows records, not the rules of owning.
+Redis may lose data, Kafka does not. The first record of a writer's epoch in the ownership topic decides who owns a
+topic, under which epoch and from which sequences on. This room knows records, not the rules of ownership.
 """
 
 # ruff: noqa: F401  the rooms above import all of these from here

@@ -1,8 +1,8 @@
-"""The room as the others see it: the internal topics of one cluster of nodes, appended to and followed.
+"""The interface of this room: append to the internal topics of one cluster of nodes, and read them.
 
-Appends are for acks=all, the identical batch again until somebody says whether it is in the log. Kafka recognises a
-stamped batch by its writer, epoch and sequences and answers a repeat with the first one's offset; an unstamped one may
-come to lie there twice, which is why only hints and events go without a stamp.
+Appends use acks=all. The identical batch is sent again until a broker answers whether it is in the log. Kafka
+recognises a stamped batch by its writer, epoch and sequences, and answers a repeat with the offset of the first one. An
+unstamped batch may be appended twice; therefore only hints and events are unstamped.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ _CODES: Final = frozenset(ErrorCode)
 
 
 def _channel(writer: Stamp | None) -> Channel:
-    """One writer always on one channel, so that its batches stay in order; many writers side by side."""
+    """Return the writer's channel: always the same one, so that its batches stay in order; writers share 8 channels."""
     return Channel("changelog-append" if writer is None else f"changelog-append-{writer.producer_id % _CHANNELS}")
 
 
 @dataclass(eq=False)
 class Appender:
-    """Appends to topics whose ids are known; never to another topic under the same name. `deadline`: how long all tries
-    may take (seconds).
+    """Appends to topics whose ids are known; never to another topic under the same name. `deadline`: the time limit for
+    all attempts of one append (seconds).
     """
 
     _upstream: Upstream
@@ -64,10 +64,10 @@ class Appender:
     ) -> Offset:
         """Append one batch and return its base offset once every in-sync replica has it.
 
-        `known_end`: an offset that the log has reached already; an answer in front of it makes the topic's id be
-        checked again. `until`: nothing is sent later than at this moment of `metadata.clock.elapsed`, as the writer's
-        fence may be forgotten then: `FencedError`. Raises `AppendRefusedError`, `RetryTimeoutError` (surely not in the
-        log), `FencedError` (an earlier try of this call may have been accepted in front of the fence),
+        `known_end`: an offset that the log has already reached; if the base offset is lower, the topic's id is checked
+        again. `until`: nothing is sent after this time of `metadata.clock.elapsed`, because brokers may have forgotten
+        the writer's fence by then: `FencedError`. Raises `AppendRefusedError`, `RetryTimeoutError` (certainly not in
+        the log), `FencedError` (an earlier attempt of this call may have been accepted before the fence),
         `ChangelogLostError`, `AppendUncertainError`.
         """
         batch = bytes(build_batch(records, writer, sequence))
@@ -130,30 +130,33 @@ class Appender:
 
 
 class _LeaderUnknownError(KafkaError):
-    """Nothing was sent."""
+    """The leader of the partition is not known; nothing was sent."""
 
 
 def _leaves_doubt(code: int) -> bool:
-    """46 means that a batch of these sequences is in the log, not where, nor that it is this one."""
+    """Whether the batch may be in the log. 46 DUPLICATE_SEQUENCE_NUMBER only means that a batch with these sequences is
+    in the log: its offset is not known, and it may be another batch.
+    """
     return code in APPEND_IN_DOUBT or code == ErrorCode.DUPLICATE_SEQUENCE_NUMBER or code not in _CODES
 
 
 def _final(
     partition: TopicPartition, code: int, message: str | None, writer: Stamp | None, *, in_doubt: bool
 ) -> Exception:
-    """What an append ends with that is not tried again."""
+    """Return the error of an append that is not tried again."""
     what = f"append to {partition}"
     if code in FENCED and writer is not None:
         return FencedError(code, writer, what)
-    if in_doubt:  # a refusal says nothing of an earlier try
+    if in_doubt:  # an earlier attempt may still have been appended
         return AppendUncertainError(f"{what}: {error_name(code)}, and it may be in the log: {message or 'refused'}")
     return AppendRefusedError(code, f"{what}: {message or 'refused'}")
 
 
 class Journal:
-    """The stamped appends of one writer to one partition, one after the other, their sequences counted here.
+    """Appends the stamped batches of one writer to one partition, one after the other, and counts their sequences.
 
-    After a batch whose outcome nobody knows nothing more can be appended under this epoch: the writer takes over again.
+    After a batch with an unknown outcome nothing more can be appended under this epoch: the writer must do a new
+    takeover.
     """
 
     def __init__(self, appender: Appender, partition: TopicPartition, writer: Stamp, *, until: float = inf) -> None:
@@ -167,8 +170,9 @@ class Journal:
         self._broken: BaseException | None = None
 
     async def append(self, records: Sequence[RawRecord], *, known_end: Offset | None = None) -> Offset:
-        """Append one batch as `Appender.append` does. Raises `AppendUncertainError` at once where an earlier one is
-        unknown, and where the offset is one that the log had reached before: this batch is new.
+        """Append one batch as `Appender.append` does. Also raises `AppendUncertainError` if the outcome of an earlier
+        batch is unknown (nothing is sent), or if the returned offset is before `known_end` and so belongs to another
+        record.
         """
         async with self._lock:
             if self._broken is not None:
@@ -183,7 +187,7 @@ class Journal:
                     until=self._until,
                 )
             except (AppendRefusedError, RetryTimeoutError):
-                raise  # surely not in the log: its sequences are free
+                raise  # certainly not in the log: its sequences can be used again
             except BaseException as error:
                 self._broken = error
                 raise
@@ -196,8 +200,8 @@ class Journal:
 
 
 class StampedJournal:
-    """The records in the ownership topic that one writer's stamp speaks for, one batch after the other; the first opens
-    its epoch with sequence 0.
+    """Appends one writer's stamped batches to the ownership topic, one after the other. The first batch opens the
+    writer's epoch with sequence 0.
     """
 
     def __init__(
@@ -209,27 +213,27 @@ class StampedJournal:
         self._tailer = tailer
 
     async def append(self, records: Sequence[Record]) -> Offset:
-        """Append one batch under the next sequence and return its base offset; errors as `Journal.append`."""
+        """Append one batch with the next sequence and return its base offset; raises what `Journal.append` raises."""
         return await self._journal.append([record.encode() for record in records], known_end=self._tailer.position)
 
 
 class Changelog:
-    """Ownership topic and events of one cluster of nodes. Make one with `open`; `close` stops the reading."""
+    """The internal topics of one cluster of nodes. `open` creates an instance; `close` stops the reading."""
 
     def __init__(self, topics: InternalTopics, appender: Appender, tailer: Tailer) -> None:
         self.topics = topics
         self.tailer = tailer
         self.view = tailer.view
-        """The newest records, as far as `position`."""
+        """The newest record of every key, up to `position`."""
         self.clock = tailer.clock
-        """What time it is at the brokers: for every age that more than one node judges."""
+        """The brokers' time: used for every age that several nodes compare."""
         self.partition = topics.ownership
         """The ownership partition: every fence covers it."""
         self.events = TopicPartition(topics.names.events, 0)
-        """Where the history is; `follow_events` reads it."""
+        """The partition of the events; `follow_events` reads it."""
         self.appender = appender
         self.journal = partial(StampedJournal, appender, topics.ownership, tailer)
-        """Makes the journal of one writer, whose stamp it is given."""
+        """Call it with a writer's stamp to get that writer's journal."""
 
     @classmethod
     async def open(
@@ -240,7 +244,7 @@ class Changelog:
         on_error: Callable[[Exception], None] = lambda _: None,
         clock: Clock | None = None,
     ) -> Changelog:
-        """Check or create the internal topics (`open_topics`) and begin to follow the ownership topic."""
+        """Check or create the internal topics (`open_topics`) and start to read the ownership topic."""
         topics = await open_topics(upstream, cluster)
         topic_id = topics.ids[topics.names.ownership]
         tailer = Tailer(upstream, topics.ownership, topic_id, on_error=on_error, clock=clock or Clock())
@@ -248,7 +252,7 @@ class Changelog:
         return cls(topics, Appender(upstream, topics.ids), tailer)
 
     async def close(self) -> None:
-        """Stop following."""
+        """Stop the reading of the ownership topic."""
         await self.tailer.close()
 
     @property
@@ -257,8 +261,8 @@ class Changelog:
         return self.tailer.position
 
     async def append(self, records: Sequence[Record]) -> Offset:
-        """Append one batch of records without a stamp to the ownership topic and return its base offset; all of it or
-        nothing is in the log. Others go by a `journal`.
+        """Append one batch of unstamped records to the ownership topic and return its base offset. The batch is
+        appended whole or not at all. Stamped records need a `journal`.
 
         Raises ValueError for a kind that needs a stamp, `AppendRefusedError`, `AppendUncertainError`,
         `ChangelogLostError`, `RetryTimeoutError` (`Appender.append`).
@@ -270,8 +274,8 @@ class Changelog:
         return await self.appender.append(self.partition, raw, known_end=self.position)
 
     def fenced(self, snapshots_of: str | None = None) -> dict[str, list[int]]:
-        """What a fence covers besides the partitions of a topic: the ownership partition, and where the snapshots of
-        this topic are, where it has sequence ids.
+        """Return the partitions that a fence covers besides those of its topic: the ownership partition and, if
+        `snapshots_of` is given (a topic with sequence ids), the partition of that topic's snapshots.
         """
         found = {self.partition.topic: [self.partition.partition]}
         if snapshots_of is not None:
@@ -280,14 +284,14 @@ class Changelog:
         return found
 
     def snapshots_of(self, topic: str) -> TopicPartition:
-        """Where the snapshots of a topic's sequence ids are: its fences cover it."""
+        """Return the partition of the snapshots of a topic's sequence ids; the topic's fences cover it."""
         return self.topics.snapshots_of(topic)
 
     def snapshot_journal(self, writer: Stamp, topic: str) -> Journal:
-        """Appends of one writer to the snapshots of its topic."""
+        """Return a journal for one writer's appends to the snapshots of its topic."""
         return Journal(self.appender, self.snapshots_of(topic), writer)
 
     async def add_event(self, event: state.Event) -> Offset:
-        """Append one line of history, at least once; errors as `append`."""
+        """Append one event, at least once; raises what `append` raises."""
         raw = RawRecord(event.topic.encode(), event.SerializeToString(deterministic=True))
         return await self.appender.append(self.events, [raw])

@@ -1,12 +1,12 @@
-"""What time it is at the brokers, as far as their own records show.
+"""The brokers' time, estimated from the timestamps of their records.
 
-Several nodes judge ages: how long ago a session left, how old a record is, what a partition may have forgotten. These
-must not depend on a node's wall clock, which may be hours wrong, or jump. Records of the ownership topic get their
-time from its leader. Such a time is a lower bound of the leader's clock when the record is read; where the reader had
-seen the end of the log before, the record was written since, which is an upper bound. Between records the
-time goes on by a monotonic clock that also counts a suspended machine's sleep.
+Several nodes compare ages: how long ago a session left, how old a record is, what a partition may have forgotten. These
+must not depend on a node's wall clock, which may be hours wrong, or jump. The leader of the ownership topic gives each
+record its timestamp. This timestamp is a lower bound of the leader's clock at the time of reading. If the reader had
+seen the end of the log before the record, the record was written after that: this gives an upper bound. Between records
+a monotonic clock advances the time; it also counts the time in which the machine is suspended.
 
-Knows no topics and asks no broker; the tailer passes in what it reads.
+This module knows no topics and sends no requests; the tailer passes in the timestamps that it reads.
 """
 
 import math
@@ -17,27 +17,28 @@ from metadata.clock import elapsed as counting_suspension
 
 
 class Clock:
-    """The brokers' time. Before the first record it is the wall clock's: nothing better is known."""
+    """The brokers' time. Before the first record it is the time of the wall clock."""
 
     __slots__ = ("_ahead_s", "elapsed", "is_confirmed")
 
     def __init__(
         self, wall: Callable[[], float] = time.time, elapsed: Callable[[], float] = counting_suspension
     ) -> None:
-        """`wall`: Unix seconds, asked once. `elapsed`: seconds since any moment; never set, never standing still."""
+        """`wall`: Unix seconds, read once. `elapsed`: seconds since some moment; never adjusted, never paused."""
         self.elapsed = elapsed
         self.is_confirmed = False
-        """Whether a record has bounded the time from both sides: the wall clock plays no part any more."""
+        """Whether a record has given both a lower and an upper bound: the wall clock no longer matters."""
         self._ahead_s = wall() - elapsed()
 
     def now_ms(self) -> int:
-        """Unix milliseconds at the brokers."""
+        """Return the brokers' time in Unix milliseconds."""
         return int((self.elapsed() + self._ahead_s) * 1000)
 
     def heard(self, stamped_ms: int, since: float = -math.inf) -> None:
-        """A broker stamped a record with this time, and not before `since` by `elapsed`, as far as that is known.
+        """Adjust the time to a record's broker timestamp. `since`: a time of `elapsed` before which the record was not
+        written; -inf if none is known.
 
-        Where brokers disagree the newest record counts: one whose clock was wrong spoils nothing for ever.
+        If brokers' clocks differ, the newest record decides, so the error of one wrong clock does not last.
         """
         if stamped_ms <= 0:
             return

@@ -1,4 +1,4 @@
-"""What can go wrong with the internal topics, by what the caller must do about it."""
+"""The errors of the internal topics, one class for each reaction that the caller needs."""
 
 from typing import Final
 
@@ -7,19 +7,19 @@ from sidecar.protocol.errors import KafkaError
 
 
 class ChangelogError(Exception):
-    """Something about the internal topics."""
+    """The base of the errors of the internal topics."""
 
 
 class ChangelogLostError(ChangelogError):
-    """An internal topic that was there is gone, or another one lies under its name. Nothing is created in its place.
+    """An internal topic was deleted, or another topic has its name. Nothing is created in its place.
 
-    What it held is void only if an operator says so; until then no takeover and no keep-alive happens.
+    Only an operator may declare its records void; until then no takeover and no keep-alive happens.
     """
 
 
 class MisconfiguredError(ChangelogError):
-    """The internal topics are not configured as safety needs; the message names every setting and the value to give
-    it.
+    """The configuration of the internal topics is not safe; the message names every wrong setting and the value that it
+    must have.
     """
 
 
@@ -28,11 +28,12 @@ class AppendRefusedError(KafkaError):
 
 
 class AppendUncertainError(ChangelogError):
-    """Every try ended without a word on whether the batch is in the log. It may still get there, or be there already.
+    """No answer showed whether the batch is in the log: it may be there, or may still be appended.
 
-    A stamped batch can be sent again as it is; else its writer must be fenced before anybody relies on its absence.
+    A stamped batch can be sent again unchanged; otherwise its writer must be fenced before any code relies on the
+    absence of the batch.
     """
 
 
 FAILURES: Final = (UpstreamError, KafkaError, ChangelogError, TimeoutError)
-"""How reading or writing Kafka fails through no fault of the caller, where another try may do."""
+"""The errors of reading or writing Kafka that the caller did not cause; another attempt may succeed."""

@@ -1,4 +1,4 @@
-"""Follow the events topic: for people and their tools. Nothing that a node decides depends on it."""
+"""Follow the events topic, for people and their tools. No decision of a node depends on it."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
@@ -15,15 +15,15 @@ from sidecar.protocol.ids import Offset, TopicPartition
 from sidecar.v1 import state_pb2 as state
 
 _POLL_S: Final = 1.0
-"""How often, in seconds, a stream yields an event or None; a reader that left frees its place within that time."""
+"""A stream yields an event or None within this time (seconds); so a closed stream frees its slot as soon."""
 _SLACK_S: Final = 3.0
 _PAUSE_S: Final = 1.0
 _EMPTY_ANSWERS: Final = 3
-"""Empty answers in a row, before a known end, after which reading starts again; one alone means nothing
+"""The number of consecutive empty answers before a known end after which reading starts again; a single one is normal
 (`sidecar.cluster.logs`)."""
 _FETCH_BYTES: Final = 256 * 1024
 _WINDOW: Final = 4096
-"""Offsets between two looks back: some 1 MB of events."""
+"""The number of offsets that one step of the backward search reads: about 1 MB of events."""
 
 
 async def follow_events(
@@ -34,12 +34,12 @@ async def follow_events(
     newest: int = 0,
     topic: str | None = None,
 ) -> AsyncIterator[tuple[Offset, state.Event] | None]:
-    """Every event, or every one of `topic`, after offset `after` (None: from now on) as it comes, for ever; None every
-    second without one.
+    """Yield every event, or those of `topic`, after offset `after` (None: from now on, preceded by the last `newest`
+    events), without end; yield None after each second without an event.
 
-    After an offset None comes at once. Where it begins now, or with the `newest` of before, the first None says that
-    "now" is settled: events from there on are yielded. Where Kafka does not answer, None comes all the same, and
-    "now" is when it answers again. What retention has taken is left out. An event may come twice, with the same `id`.
+    With an offset the first item is None, at once. Without an offset the first None means that the end of the log was
+    read: every later event is yielded. While Kafka does not answer, None is still yielded, and the end is read once it
+    answers. Events that retention deleted are left out. An event may be yielded twice, with the same `id`.
     """
     key = None if topic is None else topic.encode()
     position = None if after is None else Offset(max(0, after + 1))
@@ -90,9 +90,10 @@ class _Log(NamedTuple):
 
 
 async def _beginning(log: _Log, newest: int, key: bytes | None) -> AsyncIterator[Offset | None]:
-    """Where the `newest` of before begin: None as "now" is settled and while it looks back, at last the offset.
+    """Yield None once the end of the log was read and after each step of the search, then the offset of the first of
+    the last `newest` events.
 
-    The newest of one topic are looked for backwards, as they may be anywhere; only their offsets are kept.
+    The events of one topic are searched backwards from the end; only their offsets are kept.
     """
     begins = latest = await log.end(OffsetAt.LATEST)
     yield None
@@ -112,7 +113,7 @@ async def _beginning(log: _Log, newest: int, key: bytes | None) -> AsyncIterator
 
 
 async def _offsets(log: _Log, key: bytes, begins: Offset, end: Offset) -> list[Offset]:
-    """Where the events of a topic are, from `begins` up to `end`."""
+    """Return the offsets of a topic's events, from `begins` up to but without `end`."""
     found: list[Offset] = []
     empty = 0
     while begins < end:
@@ -133,11 +134,11 @@ def _batches(log: _Log, fetched: Fetched) -> Iterator[LoggedBatch]:
 
 
 def _events(batch: LoggedBatch, position: Offset, key: bytes | None) -> Iterator[tuple[Offset, state.Event]]:
-    """The events of a batch: those from `position` on, of the topic `key` or of all."""
+    """Yield the events of a batch from `position` on: those of the topic `key`, or all if it is None."""
     for offset, record in batch.records:
         if offset >= position and key in {None, record.key}:
             event = state.Event()
-            with suppress(DecodeError):  # of a newer node
+            with suppress(DecodeError):  # written by a newer node
                 event.ParseFromString(record.value or b"")
             if event.id:
                 yield offset, event

@@ -1,6 +1,6 @@
-"""Keys of the ownership topic: readable text, the same bytes for the same thing for ever, as compaction goes by them.
+"""Keys of the ownership topic: readable text. A key's bytes never change, because compaction compares them.
 
-`kind/topic[/slot[/partition]]`; topic names of Kafka hold no slash, so a key has one reading. A slot is named `0` (the
+`kind/topic[/slot[/partition]]`; Kafka's topic names contain no slash, so a key is unambiguous. A slot is named `0` (the
 owner of a topic), `pN` (the owner of partition N) or `1`, `2`, … (one shared session each).
 """
 
@@ -22,34 +22,34 @@ MASTER_SLOT: Final = SlotName("0")
 _SLOT: Final = re.compile(r"0|p(0|[1-9][0-9]*)|[1-9][0-9]*")
 _NUMBER: Final = re.compile(r"0|[1-9][0-9]*")
 _READER_PARTS: Final = 4
-"""Of the key of a partition that is claimed for reading: group, "read", topic, partition."""
+"""The number of parts in the key of a reader claim to a partition: group, "read", topic, partition."""
 
 
 def partition_slot(partition: int) -> SlotName:
-    """The slot of the owner of one partition (scope partition)."""
+    """Return the slot of the owner of one partition (scope partition)."""
     if partition < 0:
         raise ValueError(f"partition {partition}")
     return SlotName(f"p{partition}")
 
 
 def partition_of(slot: SlotName) -> int | None:
-    """The partition of a partition's slot; None for any other."""
+    """Return the partition of a slot `pN`; None for any other slot."""
     return int(slot[1:]) if slot.startswith("p") else None
 
 
 def shared_slot(number: int) -> SlotName:
-    """The slot of a shared session, `number` 1 or more."""
+    """Return the slot of a shared session; `number` is 1 or more."""
     if number < 1:
         raise ValueError(f"shared slots count from 1, not {number}")
     return SlotName(str(number))
 
 
 class Kind(Enum):
-    """What a record is about: its name in keys, its message, and how many parts its key has after the kind.
+    """The kind of a record: its name in keys, its message class, and the number of parts in its key after the kind.
 
-    A kind that is `stamped` speaks for a topic: only a record under its slot's producer id and epoch counts, so that
-    the fence covers it. The others are facts (Tail, Redis) or an administrator's words (Policy, Shadow). Those
-    of an administrator have a stamp too, but what nodes of earlier versions wrote has none.
+    A record of a `stamped` kind is valid only under the producer id and epoch of its slot, so that a fence covers it.
+    The other kinds are facts (Tail, Redis) or an administrator's settings (Policy, Shadow). An administrator's records
+    have a stamp too, except those written by nodes of earlier versions.
     """
 
     OWNERSHIP = ("ownership", state.Ownership, 2, True)
@@ -75,8 +75,8 @@ _BY_MESSAGE: Final = {kind.message: kind for kind in Kind}
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """Names one record. `topic` is the topic, the policy's pattern, the shadow or what is claimed; slot and partition
-    only where the kind has them.
+    """Identifies one record. `topic` is the topic, the policy's pattern, the shadow or the claimed resource; `slot` and
+    `partition` are set only for kinds that have them.
     """
 
     kind: Kind
@@ -85,7 +85,7 @@ class Key:
     partition: int | None = None
 
     def __post_init__(self) -> None:
-        """Refuse a key that would not read back as itself. Raises ValueError."""
+        """Raises ValueError for a key whose text could not be decoded to the same key."""
         given = 1 + (self.slot is not None) + (self.partition is not None)
         if given != self.kind.parts or not self.topic or "/" in self.topic:
             raise ValueError(f"not a key: {self!r}")
@@ -95,11 +95,11 @@ class Key:
             raise ValueError(f"not a partition: {self!r}")
 
     def __hash__(self) -> int:
-        """By its texts: before Python 3.12 the hash of None is an address, and each process had its own order."""
+        """Hash the texts: before Python 3.12 the hash of None is an address, so the order would differ per process."""
         return hash((self.kind.label, self.topic, self.slot or "", -1 if self.partition is None else self.partition))
 
     def encode(self) -> bytes:
-        """The record's key."""
+        """Return the bytes of the record's key."""
         parts = [self.kind.label, self.topic]
         if self.slot is not None:
             parts.append(self.slot)
@@ -112,11 +112,11 @@ class Key:
 
 
 class ForeignKeyError(ValueError):
-    """Not a key of this version: another program's, or a newer node's kind."""
+    """The key is not one of this version: another program wrote it, or it is a kind of a newer node."""
 
 
 def decode_key(data: bytes) -> Key:
-    """Read a record's key. Raises `ForeignKeyError`."""
+    """Decode a record's key. Raises `ForeignKeyError`."""
     try:
         label, *parts = data.decode().split("/")
     except UnicodeDecodeError:
@@ -134,12 +134,12 @@ def decode_key(data: bytes) -> Key:
 
 
 def kind_of(message: Message) -> Kind:
-    """The kind that a message is the value of. Raises KeyError for another message."""
+    """Return the kind whose values are messages of this class. Raises KeyError if there is none."""
     return _BY_MESSAGE[type(message)]
 
 
 def claim_key(group: str, resource: control.Resource) -> Key:
-    """Who owns a free string, or a topic or partition for reading in a group."""
+    """Return the key of the claim to a free string, or of a reader claim to a topic or partition in a group."""
     if resource.name:
         parts = [group, "name", resource.name] if group else ["name", resource.name]
     else:
@@ -150,7 +150,7 @@ def claim_key(group: str, resource: control.Resource) -> Key:
 
 
 def claimed(key: Key) -> tuple[str, control.Resource]:
-    """The group, and what is owned or read in it: the opposite of `claim_key`."""
+    """Return the group and the claimed resource of a key: the inverse of `claim_key`."""
     parts = [unquote(part) for part in key.topic.split(":")]
     if parts[-2] == "name" and len(parts) < _READER_PARTS:
         return parts[0] if len(parts) > 2 else "", control.Resource(name=parts[-1])
@@ -158,10 +158,10 @@ def claimed(key: Key) -> tuple[str, control.Resource]:
 
 
 def whole_of(key: Key) -> Key | None:
-    """The key of the whole topic where `key` is one of its partitions' for reading; None for any other."""
+    """Return the key of the reader claim to the whole topic if `key` is one to a partition; None for any other key."""
     parts = key.topic.split(":")
     return Key(Kind.CLAIM, ":".join(parts[:3])) if len(parts) == _READER_PARTS else None
 
 
 REDIS_KEY: Final = Key(Kind.REDIS, "id")
-"""Which Redis the nodes of this cluster use."""
+"""The key of the record that names the Redis of this cluster's nodes."""

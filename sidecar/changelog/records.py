@@ -1,8 +1,7 @@
-"""Record batches of the internal topics: built whole, read record by record. Format v2 (KIP-98), never compressed. And
-positions and offsets by partition as columns of a message, and back.
+"""Build and read the record batches of the internal topics (format v2, KIP-98, never compressed); pack positions and
+offsets by partition into columns of a message, and unpack them.
 
-The internal topics are configured `compression.type=uncompressed`, so a compressed batch there is somebody else's
-doing.
+The internal topics are configured `compression.type=uncompressed`, so no node wrote a compressed batch there.
 """
 
 import time
@@ -23,20 +22,20 @@ _CODEC: Final = 0x07
 
 
 class RawRecord(NamedTuple):
-    """Key and value as they lie in the log; no value is a tombstone."""
+    """Key and value as they are stored in the log; a value None is a tombstone."""
 
     key: bytes
     value: bytes | None
 
 
 class UnreadableBatchError(ValueError):
-    """A batch in an internal topic that no node wrote so: damaged, compressed, or in an older format."""
+    """A batch in an internal topic that no node can have written: damaged, compressed, or in an older format."""
 
 
 def build_batch(records: Sequence[RawRecord], writer: Stamp | None, sequence: int = 0) -> bytearray:
-    """One v2 batch; without a writer it carries no producer id, and sending it twice appends it twice.
+    """Build one v2 batch. Without a writer it has no producer id, so sending it twice may append it twice.
 
-    `sequence` is the first record's under the writer's epoch, 0 to 2^31 - 1; each record takes one.
+    `sequence` is the sequence of the first record under the writer's epoch, 0 to 2^31 - 1; each record takes one.
     """
     now = int(time.time() * 1000)
     by, first = (NO_STAMP, -1) if writer is None else (writer, sequence)
@@ -46,9 +45,9 @@ def build_batch(records: Sequence[RawRecord], writer: Stamp | None, sequence: in
 
 @dataclass(frozen=True, slots=True)
 class LoggedBatch:
-    """A batch as a reader found it. `writer` is None where it carries no producer id; a control batch is a marker.
+    """A batch as read from the log. `writer` is None if it has no producer id; a control batch is a marker.
 
-    Compaction keeps a producer's last batch without its records, to remember its sequence: `records` is empty then.
+    Compaction keeps a producer's last batch without its records, to preserve the sequence: then `records` is empty.
     """
 
     base_offset: Offset
@@ -60,7 +59,7 @@ class LoggedBatch:
 
 
 def read_batches(data: bytes) -> Iterator[LoggedBatch]:
-    """The whole batches of a fetched record set, each checked against its CRC. Raises `UnreadableBatchError`."""
+    """Yield the complete batches of a fetched record set; checks each CRC. Raises `UnreadableBatchError`."""
     for start, size in batch_sizes(data, 0, len(data)):
         try:
             header = read_header(data, start, start + size)
@@ -93,8 +92,8 @@ def read_batches(data: bytes) -> Iterator[LoggedBatch]:
 
 
 class Position(NamedTuple):
-    """Where a session stands in one partition: its own producer epoch and a sequence modulo 2^31. 0 where nothing is in
-    front of it; a sequence that wrapped to 0 is 2^31.
+    """A session's position in one partition: its client epoch and a sequence modulo 2^31. The sequence is 0 if the
+    session has no batch before it; a sequence that wrapped to 0 is stored as 2^31.
     """
 
     client_epoch: int
@@ -102,7 +101,7 @@ class Position(NamedTuple):
 
 
 def pack_positions(positions: Mapping[int, Position]) -> state.Positions:
-    """Columns in the order of the partitions, so that the same facts are the same bytes."""
+    """Pack positions into columns, ordered by partition, so that equal positions give equal bytes."""
     columns = sorted(positions.items())
     return state.Positions(
         partition=[partition for partition, _ in columns],
@@ -112,17 +111,17 @@ def pack_positions(positions: Mapping[int, Position]) -> state.Positions:
 
 
 def unpack_positions(columns: state.Positions) -> dict[int, Position]:
-    """Raises ValueError where the columns do not fit together."""
+    """Return the positions by partition. Raises ValueError if the columns differ in length."""
     rows = zip(columns.partition, columns.client_epoch, columns.sequence, strict=True)
     return {partition: Position(epoch, ClientSequence(sequence)) for partition, epoch, sequence in rows}
 
 
 def pack_offsets(offsets: Mapping[int, int]) -> state.Offsets:
-    """Columns in the order of the partitions."""
+    """Pack offsets into columns, ordered by partition."""
     columns = sorted(offsets.items())
     return state.Offsets(partition=[partition for partition, _ in columns], offset=[offset for _, offset in columns])
 
 
 def unpack_offsets(columns: state.Offsets) -> dict[int, int]:
-    """Raises ValueError where the columns do not fit together."""
+    """Return the offsets by partition. Raises ValueError if the columns differ in length."""
     return dict(zip(columns.partition, columns.offset, strict=True))

@@ -1,7 +1,7 @@
-"""Follow the ownership topic: read it from its start, then long-poll its leader for ever, feeding a `View`.
+"""Follow the ownership topic: read it from its start, then long-poll its leader without end, and update a `View`.
 
-The poll has its own channel, so it blocks nobody. It survives leader moves and restarts of brokers; only one thing
-ends it: another topic under the same name (`ChangelogLostError`). It never writes.
+The poll has its own channel, so it blocks no other request. Reading continues after leader changes and broker restarts.
+Only another topic under the same name ends it (`ChangelogLostError`), or a bug (`ChangelogError`). It never writes.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ _RANDOM: Final = random.Random()
 
 @dataclass(eq=False)
 class Tailer:
-    """Reads one partition. `position` is the next offset to read; everything in front of it is in `view`, and `clock`
-    has heard its times.
+    """Reads one partition. `position` is the next offset to read; all records before it were applied to `view`, and
+    their timestamps to `clock`.
 
-    `poll_wait` is how long a poll without news waits at the broker (seconds): a broker that vanished without a word is
-    noticed that much and `_ANSWER_SLACK_S` later. `on_error` hears what interrupts it; `last_error` is None while it
-    reads.
+    `poll_wait` is how long the broker waits before it answers a poll without new records (seconds); an unreachable
+    broker is noticed `poll_wait + _ANSWER_SLACK_S` after the poll. `on_error` is called with each error that interrupts
+    the reading; `last_error` is None while reading succeeds.
     """
 
     _upstream: Upstream
@@ -71,12 +71,12 @@ class Tailer:
     # For the rooms above ------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Begin to read, in its own task."""
+        """Start to read, in a task of its own."""
         self._task = asyncio.get_running_loop().create_task(self._run(), name=f"tail {self.partition}")
         self._task.add_done_callback(self._stopped)
 
     def _stopped(self, task: asyncio.Task[None]) -> None:
-        """A bug, here or in a listener, must not leave anybody waiting for ever."""
+        """After an unexpected error, here or in a listener, let every waiting call raise `ChangelogError`."""
         if not task.cancelled() and (error := task.exception()) is not None:
             failure = ChangelogError(f"reading {self.partition} failed: {error!r}")
             self._failed(failure)
@@ -90,8 +90,8 @@ class Tailer:
         self._end(ChangelogError(f"reading {self.partition} was stopped"))
 
     def subscribe(self, listener: Callable[[Change], None], *to: Kind | Key) -> Callable[[], None]:
-        """Call `listener` for every change from now on of a record of these kinds, or under these keys, in log order;
-        returns how to stop it. It must not raise or block.
+        """Call `listener` for every later change of a record of these kinds, or under these keys, in log order. Returns
+        a function that ends the subscription. The listener must not raise or block.
         """
         for each in to:
             self._listeners.setdefault(each, []).append(listener)
@@ -108,7 +108,7 @@ class Tailer:
                 listener(change)
 
     async def reached(self, offset: Offset, timeout: float | None = None) -> None:
-        """Wait until the record at `offset` is in the view. Raises TimeoutError, `ChangelogError` when reading has
+        """Wait until the record at `offset` is in the view. Raises TimeoutError, or `ChangelogError` if reading has
         ended.
         """
         self._raise_end()
@@ -121,8 +121,9 @@ class Tailer:
     async def seen(self, writer: Stamp, timeout: float | None = None) -> None:
         """Wait until a record or marker under this stamp, or a newer epoch of its producer id, is in the view.
 
-        After a fence at this stamp that is the end of the log that counts: nothing of an older epoch can follow.
-        Unlike the latest offset, which a leader that was cut off may give too low, a marker cannot be seen too early.
+        If `writer` is the stamp of a fence, the view then has every record of older epochs, as none can follow the
+        fence. The latest offset would not prove this: a leader that lost contact with the cluster may return one that
+        is too low.
         """
         self._raise_end()
         if self._has_seen(writer):
@@ -132,8 +133,8 @@ class Tailer:
         await self._wait(waiter, timeout)
 
     async def read_to_end(self, timeout: float) -> Offset:
-        """Wait until everything is in the view that the leader had when this was called; returns the end. Raises
-        TimeoutError.
+        """Wait until the view has every record that the leader has at the time of the call, and return the end offset.
+        Raises TimeoutError, or `ChangelogError` if reading has ended.
         """
         async with asyncio.timeout(timeout):
             pause = _FIRST_PAUSE
@@ -217,7 +218,7 @@ class Tailer:
             self.partition, self.position, max_wait_ms=int(self.poll_wait * 1000), max_bytes=self.max_bytes
         )
         timeout = self.poll_wait + _ANSWER_SLACK_S
-        asked_at = self.clock.elapsed()  # an answer says where the log ended at some moment since: it may lie here long
+        asked_at = self.clock.elapsed()  # the answer's end offset is no older; the answer may wait here
         fetched = await self._upstream.call(self._leader, request, timeout=timeout, channel=CHANNEL)
         if fetched.error == ErrorCode.OFFSET_OUT_OF_RANGE:
             await self._find_place()
@@ -230,7 +231,7 @@ class Tailer:
         self.last_error = None
 
     async def _take(self, fetched: Fetched) -> None:
-        """Apply what was fetched. Others run between batches, never within one: a claim is seen whole or not at all."""
+        """Apply the fetched batches. Other tasks run only between batches, so they see a claim whole or not at all."""
         applied = 0
         for batch in read_batches(fetched.records):
             if batch.next_offset <= self.position:
@@ -271,8 +272,8 @@ class Tailer:
         return listed.offset
 
     async def _find_place(self) -> None:
-        """The log no longer holds `position`: its start moved past it, or its end fell short of it and it is read
-        anew.
+        """Choose a new position because `position` is outside the log. If the log starts later: continue at its start.
+        If it ends earlier: records were lost, read it again from its start.
         """
         self.caught_up, self._end_seen_at = False, -math.inf
         leader = await self._find_leader(refresh=True)

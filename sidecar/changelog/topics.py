@@ -1,7 +1,7 @@
-"""The three internal topics of a cluster of nodes: created once, checked at every start, never created again in
-silence. What their configuration has to be, and whether it is, is decided here too.
+"""The three internal topics of a cluster of nodes: created once, checked at every start, never created again silently.
+This module also defines and checks their configuration.
 
-Ownership is created last: where it is missing beside others that hold records, it was deleted, not forgotten.
+The ownership topic is created last: if only it is missing and another one has records, it was deleted.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ _LARGEST_BATCH: Final = 8 * 1024 * 1024
 _SEGMENT_BYTES: Final = 32 * 1024 * 1024
 
 _COMMON: Final = {
-    # What a partition remembers of a producer expires by its records' timestamps: they must be the broker's.
+    # A partition's state of a producer expires by the timestamps of its records: the broker must set them.
     "message.timestamp.type": "LogAppendTime",
     "unclean.leader.election.enable": "false",
     "compression.type": "uncompressed",
     "max.message.bytes": str(_LARGEST_BATCH),
 }
 _COMPACTED: Final = {
-    # Seven days in which a marker that compaction may take still stands; rolled by size, as only closed segments are
+    # Compaction keeps a marker for at least seven days. Segments are closed by size too, as only closed ones are
     # compacted.
     "cleanup.policy": "compact",
     "delete.retention.ms": str(_WEEK_MS),
@@ -58,18 +58,18 @@ _BY_ROLE: Final = {
 
 
 def wanted_configs(role: str, replicas: int) -> dict[str, str]:
-    """What a new topic of a role (`ownership`, `snapshots`, `events`) is created with."""
+    """Return the configuration of a new topic of a role (`ownership`, `snapshots`, `events`)."""
     return {**_COMMON, **_BY_ROLE[role], "min.insync.replicas": str(_in_sync(replicas))}
 
 
 def _in_sync(replicas: int) -> int:
-    """One replica may be away; the acknowledged record then lies on all others."""
+    """Return min.insync.replicas: one replica may be missing; acknowledged records are then on all others."""
     return max(1, replicas - 1)
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Something about a topic that is not as it should be. A fatal one would cost safety, not comfort."""
+    """A defect of a topic or its configuration. `fatal`: it endangers safety, not only convenience."""
 
     topic: str
     what: str
@@ -82,12 +82,12 @@ class Finding:
 _EXACT: Final = ("cleanup.policy", "message.timestamp.type", "unclean.leader.election.enable", "compression.type")
 _LEAST: Final = ("min.insync.replicas", "delete.retention.ms", "max.message.bytes")
 _LEAST_OF_EVENTS: Final = ("min.insync.replicas", "retention.ms")
-"""Settings with a least value; a negative retention is no limit at all."""
+"""Settings that have a minimum; a negative value means no limit."""
 _COSTS_COMFORT: Final = frozenset({"max.message.bytes", "retention.ms"})
 
 
 def check(role: str, values: Mapping[str, str | None], topic: TopicDescription, brokers: int) -> list[Finding]:
-    """Compare a topic and its configuration with what its role needs, in a cluster of so many live brokers."""
+    """Compare a topic and its configuration with what its role needs, in a cluster of `brokers` live brokers."""
     replicas = min(len(part.replicas) for part in topic.partitions)
     wanted, found = wanted_configs(role, replicas), list[Finding]()
     for name in _EXACT:
@@ -128,13 +128,13 @@ class TopicNames:
 
     @property
     def all(self) -> tuple[str, str, str]:
-        """In the order of creation: ownership last."""
+        """The names in the order of creation: ownership last."""
         return self.snapshots, self.events, self.ownership
 
 
 @dataclass(frozen=True, slots=True)
 class InternalTopics:
-    """Topics that exist and are configured well enough; `warnings` are for an operator."""
+    """The internal topics, which exist and have no fatal defect; `warnings` are for an operator."""
 
     names: TopicNames
     ids: Mapping[str, UUID]
@@ -147,16 +147,16 @@ class InternalTopics:
         return TopicPartition(self.names.ownership, 0)
 
     def snapshots_of(self, topic: str) -> TopicPartition:
-        """Where the snapshots of a topic are. Partitions that somebody added later are not used: it must not move."""
+        """Return the partition of a topic's snapshots. It must never change, so partitions added later are not used."""
         count = min(self.snapshot_partitions, SNAPSHOT_PARTITIONS)
         return TopicPartition(self.names.snapshots, crc32(topic.encode()) % count)
 
 
 async def open_topics(upstream: Upstream, cluster: str) -> InternalTopics:
-    """Find the internal topics, or create them where the cluster of nodes is new, and check how they are configured.
+    """Find the internal topics, or create them if the cluster of nodes is new, and check their configuration.
 
-    Raises `ChangelogLostError`, `MisconfiguredError`, `ChangelogError` where a broker refuses, `RetryTimeoutError`
-    after a minute.
+    Raises `ChangelogLostError`, `MisconfiguredError`, `ChangelogError` if a broker refuses, `RetryTimeoutError` after a
+    minute.
     """
     names = TopicNames.of(cluster)
     retry = Retry(f"internal topics of {cluster}", _OPEN_S)
@@ -206,7 +206,7 @@ async def _refuse_loss(
 
 
 def replicas_of(brokers: int) -> int:
-    """How many replicas an internal topic gets in a cluster of so many live brokers."""
+    """Return the number of replicas of an internal topic in a cluster of `brokers` live brokers."""
     return max(1, min(_MOST_REPLICAS, brokers))
 
 
@@ -229,10 +229,10 @@ async def _create(upstream: Upstream, described: ClusterDescription, missing: li
 _CREATION_GOES_ON: Final = frozenset(
     {
         ErrorCode.NONE,
-        ErrorCode.TOPIC_ALREADY_EXISTS,  # another node was quicker
+        ErrorCode.TOPIC_ALREADY_EXISTS,  # another node created it first
         ErrorCode.NOT_CONTROLLER,
         ErrorCode.REQUEST_TIMED_OUT,
-        ErrorCode.INVALID_REPLICATION_FACTOR,  # a broker went away since it was counted
+        ErrorCode.INVALID_REPLICATION_FACTOR,  # a broker stopped after it was counted
     }
 )
 

@@ -1,7 +1,8 @@
-"""The newest record of every key in the ownership topic, as one node sees it. Pure: fed record by record, in log order.
+"""The newest record of every key in the ownership topic, as one node has read it. No I/O: the tailer passes in each
+record, in log order.
 
-Kafka refuses a stale epoch only as long as it remembers the newer one. The view remembers by itself: a record under a
-lower epoch than one seen for its producer id, or under a producer id that its slot gave up, counts for nothing.
+Kafka refuses a stale epoch only while it remembers the newer one. So the view checks epochs itself. It ignores a record
+whose epoch is lower than one seen for its producer id, and a record under a producer id that its slot gave up.
 """
 
 from __future__ import annotations
@@ -22,11 +23,11 @@ from sidecar.v1 import state_pb2 as state
 ValueT = TypeVar("ValueT", bound=Message)
 
 Opened: TypeAlias = "state.Serving | state.Slot"
-"""What opens an epoch of a slot."""
+"""The records that open an epoch of a slot."""
 
 
 def retired_ids(opened: Opened | None, writer: Stamp) -> list[int]:
-    """The producer ids that a slot had before that of its next epoch, by the record of the one before."""
+    """Return the producer ids that a slot had before `writer`'s, from the record that opened its previous epoch."""
     if opened is None:
         return []
     found = list(opened.retired_producer_ids)
@@ -39,13 +40,13 @@ _NOTHING_OPENED: Mapping[SlotName, Entry[Opened]] = {}
 
 
 class Record(NamedTuple):
-    """Something to append: a key and its new value, or None to forget the key."""
+    """A record to append: a key and its new value, or None to delete the key."""
 
     key: Key
     value: Message | None
 
     def encode(self) -> RawRecord:
-        """Key and value as they lie in the log. Raises ValueError for a value of another kind."""
+        """Return key and value as they are stored in the log. Raises ValueError for a value of another kind."""
         if self.value is not None and kind_of(self.value) is not self.key.kind:
             raise ValueError(f"{type(self.value).__name__} under the key {self.key}")
         return RawRecord(
@@ -55,10 +56,9 @@ class Record(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Entry(Generic[ValueT]):
-    """A record that counts. `writer` is the stamp of its batch, None for kinds that carry none; `at_ms` the broker's
-    time.
+    """A valid record. `writer` is the stamp of its batch, None if it has none; `at_ms` is the broker's timestamp.
 
-    `value` is shared by all readers: never change it.
+    All readers share `value`: never change it.
     """
 
     key: Key
@@ -69,7 +69,7 @@ class Entry(Generic[ValueT]):
 
 
 class Change(NamedTuple):
-    """What a record did: `before` is None for a new key, `after` for one that was taken away."""
+    """The effect of a record on the view: `before` is None for a new key, `after` is None for a deleted one."""
 
     key: Key
     before: Entry[Any] | None
@@ -77,7 +77,7 @@ class Change(NamedTuple):
 
 
 class Ignored(Enum):
-    """Why a record counts for nothing."""
+    """Why the view ignores a record."""
 
     STALE_EPOCH = "below the highest epoch seen for its producer id"
     RETIRED = "under a producer id that its slot gave up"
@@ -88,7 +88,7 @@ class Ignored(Enum):
 
 
 class View:
-    """Typed look-ups over the newest records. Changed by its tailer alone."""
+    """Typed look-ups of the newest records. Only its tailer changes it."""
 
     def __init__(self) -> None:
         self.ignored: Counter[Ignored] = Counter()
@@ -97,29 +97,29 @@ class View:
         self._opened: dict[str, dict[SlotName, Entry[Opened]]] = {}
         self._epochs: dict[ProducerId, ProducerEpoch] = {}
         self._epochs_in_log = self._epochs
-        """The same, without those of records that the log lost: what counts for a kind that is not `stamped`."""
+        """The same, without the epochs of records that the log lost; used for kinds that are not `stamped`."""
         self._retired: set[ProducerId] = set()
 
     # What it knows ------------------------------------------------------------------------------------------------
 
     def ownership(self, topic: str, slot: SlotName = MASTER_SLOT) -> Entry[state.Ownership] | None:
-        """The last owner of a topic, or of the partition of a partition slot; released or not."""
+        """Return the last owner of a topic, or of a partition by its slot, even if it has released."""
         return self._kinds[Kind.OWNERSHIP].get(Key(Kind.OWNERSHIP, topic, slot))
 
     def serving(self, topic: str, slot: SlotName = MASTER_SLOT) -> Entry[state.Serving] | None:
-        """Who opened the newest epoch of a topic's, or a partition's, slot."""
+        """Return the record that opened the newest epoch of the slot of a topic, or of a partition."""
         return self._kinds[Kind.SERVING].get(Key(Kind.SERVING, topic, slot))
 
     def slot(self, topic: str, slot: SlotName) -> Entry[state.Slot] | None:
-        """The shared session that a slot belongs to."""
+        """Return the shared session to which a slot belongs."""
         return self._kinds[Kind.SLOT].get(Key(Kind.SLOT, topic, slot))
 
     def tail(self, topic: str, slot: SlotName, partition: int) -> Entry[state.Tail] | None:
-        """The newest hint about a slot's batches in one partition."""
+        """Return the newest tail of a slot in one partition."""
         return self._kinds[Kind.TAIL].get(Key(Kind.TAIL, topic, slot, partition))
 
     def shifts(self, topic: str, slot: SlotName) -> Iterator[tuple[Key, state.SequenceBase]]:
-        """Every shift of the bases of a slot's session, of whatever epoch."""
+        """Yield every change of the bases of a slot's session, of any epoch."""
         for key, entry in self._topics.get(topic, {}).items():
             if key.kind is Kind.SEQUENCE_BASE and key.slot == slot:
                 yield key, entry.value
@@ -141,15 +141,15 @@ class View:
         yield from self._kinds[Kind.SHADOW].values()
 
     def claim(self, key: Key) -> Entry[state.Claim] | None:
-        """Who owns a free string, or a topic or partition for reading, by its key."""
+        """Return the claim to a free string, or the reader claim to a topic or partition, by its key."""
         return self._kinds[Kind.CLAIM].get(key)
 
     def claims(self) -> Iterator[Entry[state.Claim]]:
-        """Every free string and every topic or partition that is owned for reading, in no order."""
+        """Yield every claim to a free string and every reader claim, in no order."""
         yield from self._kinds[Kind.CLAIM].values()
 
     def redis(self) -> Entry[state.Redis] | None:
-        """Which Redis the nodes of this cluster use, by the newest word."""
+        """Return the newest record that names the Redis of this cluster's nodes."""
         return self._kinds[Kind.REDIS].get(REDIS_KEY)
 
     def entries(self, kind: Kind) -> Collection[Entry[Any]]:
@@ -161,7 +161,7 @@ class View:
         return self._topics.get(topic, {}).values()
 
     def opened(self, topic: str) -> Mapping[SlotName, Entry[Opened]]:
-        """The record that opened the newest epoch of each slot of a topic. Not to be kept: it changes with the log."""
+        """Return the record that opened the newest epoch of each slot of a topic. Do not keep it: it changes later."""
         return self._opened.get(topic, _NOTHING_OPENED)
 
     def slots(self, topic: str) -> set[SlotName]:
@@ -178,14 +178,14 @@ class View:
     # How it learns ------------------------------------------------------------------------------------------------
 
     def note_writer(self, writer: Stamp) -> None:
-        """A batch or a marker under this stamp is in the log."""
+        """Note that a batch or a marker under this stamp is in the log."""
         for epochs in (self._epochs, self._epochs_in_log):
             known = epochs.get(writer.producer_id)
             if known is None or writer.epoch > known:
                 epochs[writer.producer_id] = writer.epoch
 
     def apply(self, offset: Offset, at_ms: int, writer: Stamp | None, record: RawRecord) -> Change | None:
-        """Take one record of a batch whose writer was noted; None where it counts for nothing or changes nothing."""
+        """Apply one record of a batch whose writer was noted. Returns None if it is ignored or changes nothing."""
         try:
             key = decode_key(record.key)
         except ForeignKeyError:
@@ -215,11 +215,11 @@ class View:
         return Change(key, before, after)
 
     def truncate(self, end: Offset) -> list[Change]:
-        """Forget every record at `end` or after it: the log lost them. What they replaced comes back by reading
-        again, from the start.
+        """Delete every record at `end` or after it: the log lost them. The records that they had replaced return when
+        the log is read again from its start.
 
-        Whoever was fenced from speaking for a topic stays fenced, although the epoch that fenced it is lost. Each
-        change of a policy has an epoch of its own: if the newest one is lost, the change before it holds.
+        A writer that was fenced stays fenced for `stamped` kinds, although the log lost the epoch that fenced it. Each
+        change of a policy has an epoch of its own: if the newest one is lost, the change before it applies.
         """
         self._epochs_in_log = {}
         lost = [entry for entries in self._kinds.values() for entry in entries.values() if entry.offset >= end]

@@ -1,5 +1,5 @@
-"""The two clusters a node stands between: Kafka's brokers upstream, and the nodes that clients see as brokers.
+"""The two clusters that a node connects: Kafka's brokers upstream, and the nodes that clients see as brokers.
 
-`view` what upstream last said · `upstream` the node's own short calls · `nodes` live nodes and placement · `resolver`
-what a topic name means here. No room below knows that names or addresses are ever anything but Kafka's own.
+`view` the newest metadata of upstream · `upstream` the node's own short calls · `nodes` live nodes and placement ·
+`resolver` the kind of a topic by its name. Rooms below this one treat all names and addresses as Kafka's own.
 """

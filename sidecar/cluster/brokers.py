@@ -1,5 +1,6 @@
-"""The node's own connections to brokers, one per broker and channel, opened when first needed; whom to ask; and the
-addresses and reconnect backoff that clients' connections share. Nothing is retried but `ask_any`'s questions.
+"""The node's own connections to brokers: one per broker and channel, opened when first needed. This module also chooses
+the broker for a request, and has the addresses and the reconnect backoff that clients' connections share. Only
+`ask_any` tries again, at other brokers.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ _BOOTSTRAP: Final = -1000
 
 @dataclass(slots=True, eq=False)
 class _Waiter:
-    """A `Reply` that hands the whole answer to a future. `asked_at` is the loop's time in seconds."""
+    """A `Reply` that sets the whole answer as a future's result. `asked_at` is the loop's time in seconds."""
 
     correlation_id: int
     connection: UpstreamConnection
@@ -60,8 +61,8 @@ class _Waiter:
 
 @dataclass(eq=False)
 class Brokers:
-    """Connections to the brokers of one cluster. Timeouts in seconds; `access`: how connections begin, with TLS and
-    login or without; `view`: what is known of the cluster.
+    """Connections to the brokers of one cluster. Timeouts in seconds; `access`: TLS and login of new connections, or
+    neither; `view`: the newest metadata of the cluster.
     """
 
     bootstrap: list[tuple[str, int]]
@@ -72,7 +73,8 @@ class Brokers:
 
     def __post_init__(self) -> None:
         self.users: UserTokens | None = None
-        """Set where clients' connections to brokers are their principals', before the first client connects."""
+        """Set before the first client connects, if connections for clients log in at brokers as the client's principal.
+        """
         self.view = ClusterView()
         self.on_connection_error: Callable[[int, str], None] = lambda broker, reason: None
         self._seeds = [_BOOTSTRAP - index for index in range(len(self.bootstrap))]
@@ -87,7 +89,7 @@ class Brokers:
     # Addresses and backoff ----------------------------------------------------------------------------------------
 
     def address(self, broker_id: int) -> tuple[str, int]:
-        """Host and port of a broker. Raises `DisconnectedError` for one that is not known."""
+        """Return host and port of a broker. Raises `DisconnectedError` if it is not known."""
         if broker_id <= _BOOTSTRAP:
             return self.bootstrap[_BOOTSTRAP - broker_id]
         broker = self.view.brokers.get(broker_id)
@@ -102,8 +104,8 @@ class Brokers:
         answers: AnswerMemory | None = None,
         login: UserLogin | None = None,
     ) -> UpstreamConnection:
-        """A new connection, which begins to connect; `answers`: what large ones of a client's wait for. `login`: as
-        whom, None as the node.
+        """Return a new connection, which starts to connect. `answers`: the memory for large answers to a client.
+        `login`: the login to use, None for the node's own.
         """
         access = self.access if login is None else BrokerAccess(self.access.tls, login)
         if answers is None:
@@ -115,19 +117,19 @@ class Brokers:
         return connection
 
     def open_without_login(self, owner: Owner, address: tuple[str, int]) -> UpstreamConnection:
-        """A new connection with TLS as all others, on which somebody else is to log in."""
+        """Return a new connection with the same TLS as all others, on which the caller logs in."""
         access = BrokerAccess(self.access.tls)
         connection = UpstreamConnection(owner, address, self.connect_timeout, access)
         connection.open()
         return connection
 
     def may_connect(self, broker_id: int) -> bool:
-        """False while a broker that failed is left alone (exponential backoff with jitter, at most 2 s)."""
+        """Return False during the backoff after a failed connect (exponential, with jitter, at most 2 s)."""
         backoff = self._backoff.get(broker_id)
         return backoff is None or asyncio.get_running_loop().time() >= backoff.not_before
 
     def connect_failed(self, broker_id: int, reason: str) -> None:
-        """Called after a failed attempt to connect; the next one has to wait longer."""
+        """Note a failed attempt to connect; the next one has to wait longer."""
         backoff = self._backoff.setdefault(broker_id, ReconnectBackoff(self._random))
         now = asyncio.get_running_loop().time()
         if now >= backoff.not_before:
@@ -136,7 +138,7 @@ class Brokers:
         self.on_connection_error(broker_id, reason)
 
     def forget_connection(self, key: tuple[int, Channel], connection: UpstreamConnection) -> None:
-        """One of the node's own connections has ended."""
+        """Remove one of the node's own connections, which has closed."""
         if self._connections.get(key) is connection:
             del self._connections[key]
 
@@ -144,10 +146,10 @@ class Brokers:
         self._backoff.pop(broker_id, None)
 
     def live_broker(self, asked: Collection[int] = ()) -> int:
-        """A broker that is likely to answer soon, and not one that was `asked` already where there is another.
+        """Return a broker that is likely to answer soon; one that is in `asked` only if there is no other.
 
-        In this order: one to which this node has a connection without an overdue answer, one that may be tried, a
-        bootstrap address that may be tried, any.
+        In this order: a broker without an overdue answer to which this node is connected, a broker or bootstrap address
+        that is not in backoff, any.
         """
         brokers = [broker for broker in self.view.brokers if broker not in asked]
         self._random.shuffle(brokers)
@@ -174,11 +176,11 @@ class Brokers:
         return isinstance(reply, _Waiter) and asyncio.get_running_loop().time() - reply.asked_at > PATIENCE_S
 
     def fell_silent(self, broker_id: int) -> None:
-        """Called when a broker did not answer a question that any broker can answer; others are asked for a while."""
+        """Prefer other brokers for 5 s: this one did not answer a question that any broker can answer."""
         self._silent[broker_id] = asyncio.get_running_loop().time() + _SILENT_S
 
     async def ask_any(self, request: Request[AnswerT]) -> AnswerT:
-        """Ask whichever brokers answer; for questions that all of them answer alike and that change nothing."""
+        """Return the first answer of any broker; only for requests that change nothing and that all answer alike."""
         limit = 1 + len(self.view.brokers) + len(self._seeds)
 
         def choose(asked: Collection[int]) -> int | None:
@@ -187,7 +189,7 @@ class Brokers:
         return await self._hedged.first_answer(lambda broker: self.call(broker, request), choose)
 
     def controller(self) -> int:
-        """The broker that takes changes: upstream's controller, else any."""
+        """Return the broker for changes: upstream's controller if it is usable, else any."""
         controller = self.view.controller
         usable = controller in self.view.brokers and self.may_connect(controller) and not self._is_overdue(controller)
         return controller if usable else self.live_broker()
@@ -195,7 +197,7 @@ class Brokers:
     # Calls --------------------------------------------------------------------------------------------------------
 
     def connection(self, broker_id: int, channel: Channel) -> UpstreamConnection:
-        """A connection of the node's own to a broker for one purpose, opened if need be. Raises `DisconnectedError`."""
+        """Return the node's own connection to a broker for a channel; open it if needed. Raises `DisconnectedError`."""
         key = broker_id, channel
         found = self._connections.get(key)
         address = self.address(broker_id)
@@ -210,7 +212,7 @@ class Brokers:
         return connection
 
     def pool(self, broker_id: int) -> Pool:
-        """Connections to a broker that clients use in turns."""
+        """Return the pool of connections to a broker that clients share."""
         found = self._pools.get(broker_id)
         if found is None:
             found = self._pools[broker_id] = Pool(self, broker_id)
@@ -262,7 +264,7 @@ class Brokers:
         timeout: float | None = None,
         channel: Channel = SHARED_CHANNEL,
     ) -> tuple[AnswerT, SecondT]:
-        """See `Upstream.call_pair`: both leave in one write, as an outbox is flushed once per loop turn."""
+        """See `Upstream.call_pair`: both are sent in one write, as an outbox is flushed once per loop turn."""
         connection = self.connection(broker_id, channel)
         sent_first = self._send(connection, first)
         sent_second = self._send(connection, second)
@@ -274,7 +276,7 @@ class Brokers:
         return answer, await self._answer(sent_second, second, timeout)
 
     async def close_connections(self) -> None:
-        """Calls under way fail with `DisconnectedError`."""
+        """Close all connections; calls under way fail with `DisconnectedError`."""
         if self.users is not None:
             await self.users.close()
         for connection in list(self._connections.values()):
@@ -286,7 +288,7 @@ class Brokers:
 
 
 class _ConnectionReporter:
-    """Reports one of the upstream's own connections to it."""
+    """Reports the events of one of the node's own connections to `Brokers`."""
 
     __slots__ = ("_brokers", "_key")
 
@@ -298,7 +300,7 @@ class _ConnectionReporter:
         self._brokers.connect_succeeded(self._key[0])
 
     def upstream_full(self, connection: UpstreamConnection, full: bool) -> None:
-        """The node's own calls are few and small: nothing to hold back."""
+        """Do nothing: the node's own calls are few and small, so none is held back."""
 
     def upstream_closed(self, connection: UpstreamConnection) -> None:
         brokers = self._brokers

@@ -1,9 +1,9 @@
-"""Asks one broker a question that any broker can answer, and a second one if the first does not answer soon; and asks
-once what several callers want to know.
+"""Ask one broker a question that any broker can answer, and further ones if it does not answer soon. Ask only once if
+several callers have the same question.
 
 A broker that is frozen (stopped, in a long collection, behind a link that drops packets) keeps its connections open
-and answers nothing. Without this, a caller that asks it would wait for the whole request timeout, and so would all
-clients with the same question. Only for requests that change nothing: more than one broker may answer.
+and answers nothing. Without hedging, a caller would wait for the whole request timeout, and so would all clients with
+the same question. Only for requests that change nothing: several brokers may handle the same one.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ T = TypeVar("T")
 AnswerT = TypeVar("AnswerT")
 
 PATIENCE_S: Final = 0.5
-"""How long a broker may keep silent before another is asked as well."""
+"""How long the first broker may take to answer before another one is asked too."""
 
 
 class Shared(Generic[AnswerT]):
-    """Questions that have no answer yet, by key: a caller that has the same one waits for the same answer. Failures are
-    reported that are not `expected`, as all callers may have gone meanwhile.
+    """Unanswered questions by key: callers with the same question wait for the same answer. A failure that is not
+    `expected` is reported, because no caller may be left to see it.
     """
 
     def __init__(self, *expected: type[Exception]) -> None:
@@ -33,7 +33,7 @@ class Shared(Generic[AnswerT]):
         self._expected = expected
 
     async def answer(self, key: Hashable, ask: Callable[[], Coroutine[Any, Any, AnswerT]]) -> AnswerT:
-        """What `ask` returns, to whichever caller had the question first. Raises what that raises."""
+        """Return or raise the outcome of `ask`; it is called only if no call with this key is under way."""
         task = self.tasks.get(key)
         if task is None:
             task = self.tasks[key] = asyncio.get_running_loop().create_task(ask())
@@ -46,7 +46,7 @@ class Shared(Generic[AnswerT]):
             del self.tasks[key]
 
     async def close(self) -> None:
-        """Ask no more; waiting calls are cancelled."""
+        """Cancel all questions and the calls that wait for them."""
         tasks = list(self.tasks.values())
         for task in tasks:
             task.cancel()
@@ -54,7 +54,7 @@ class Shared(Generic[AnswerT]):
 
 
 class Hedged:
-    """Questions under way; those whose answer is not needed any more run on until they end by themselves."""
+    """Questions under way. A question whose answer is no longer needed is not cancelled: it runs until it ends."""
 
     def __init__(self, patience: float = PATIENCE_S) -> None:
         self._patience = patience
@@ -65,9 +65,9 @@ class Hedged:
         ask: Callable[[int], Coroutine[Any, Any, T]],
         choose: Callable[[Collection[int]], int | None],
     ) -> T:
-        """The first answer. `choose` names a broker that was not asked yet, None when there is none left.
+        """Return the first answer. `choose` returns a broker that was not asked yet, or None if none is left.
 
-        Raises what the last broker failed with, `DisconnectedError` where there was nobody to ask.
+        Raises the error of the broker that failed last, or `DisconnectedError` if no broker is known.
         """
         asked: list[int] = []
         running: set[asyncio.Task[T]] = set()
@@ -89,9 +89,9 @@ class Hedged:
                     failure = error
 
     async def answers(self, ask: Callable[[int], Coroutine[Any, Any, T]], brokers: Collection[int]) -> list[T]:
-        """What some brokers answer, those left out that fail, or keep silent for a moment once there is an answer.
+        """Return the answers of `brokers`, without those that fail or that are late once there is one answer.
 
-        Raises as `first_answer` where none answers.
+        Raises what `first_answer` raises if none answers.
         """
         running = {self._start(ask(broker)) for broker in brokers}
         found: list[T] = []
@@ -121,7 +121,7 @@ class Hedged:
         take_failure(task, UpstreamError, KafkaError)
 
     async def cancel(self) -> None:
-        """End what still runs."""
+        """Cancel all questions that still run."""
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()

@@ -1,12 +1,12 @@
-"""Reading the logs of topics: where partitions begin and end, and what is in them; and their last records, few and cut,
-for people who want to see what is in a topic.
+"""Read the logs of topics: first and end offsets, batches, and, for people who look at a topic, a few last records with
+truncated values.
 
-Each request goes to the partition's leader. If it does not lead any more, the leaders are looked up, and the caller
-gets the error. An empty answer to Fetch is never taken for the end of a log (`LogReader.read`).
+Each request goes to the partition's leader. If that broker is no longer the leader, the leaders are looked up again and
+the caller gets the error. An empty answer to Fetch is never taken for the end of a log (`LogReader.read`).
 
-One lookup of last records fetches at most six times some 256 KiB (the leader sends one batch whole, however large it
-is), and opens batches from the last one backwards in the thread for such work, until it has enough, or has opened 16
-MiB: clients' batches wait for that thread, and 256 KiB can hold gigabytes.
+One lookup of last records does at most six fetches of about 256 KiB each (the leader sends one batch whole, however
+large it is). A worker thread decompresses batches from the last one backwards until it has enough records, or 16 MiB:
+clients' batches wait for the same thread, and 256 KiB can decompress to gigabytes.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ from sidecar.protocol.stretches import Columns, unpack
 
 FETCH_BYTES: Final = 1024 * 1024
 _EMPTY_ANSWERS: Final = 10
-"""In a row, without an offset gained: then reading fails. With the broker's own wait that is some 7 s."""
+"""The number of consecutive answers without progress after which reading fails: about 7 s with the brokers' waits."""
 _MAX_WAIT_MS: Final = 500
 _FIRST_PAUSE_S: Final = 0.01
 _LONGEST_PAUSE_S: Final = 0.5
 
 
 class LogMovedError(KafkaError):
-    """The log begins after the next offset to be read: retention, or DeleteRecords, took what was there. `start` is
-    where it begins now.
+    """The log begins after the next offset to be read: retention or DeleteRecords deleted the records in between.
+    `start` is the log's first offset now.
     """
 
     def __init__(self, partition: TopicPartition, offset: int, start: int) -> None:
@@ -53,16 +53,16 @@ class LogReader:
         self._channel = channel
 
     async def topic_id(self, topic: str) -> UUID:
-        """Which topic has this name. Raises as `ends`."""
+        """Return the id of the topic with this name. Raises what `ends` raises."""
         return (await self._upstream.layout(topic)).topic_id
 
     async def ends(self, topic: str, partitions: Iterable[int]) -> dict[int, int]:
-        """The end (high watermark) of each partition. Raises `KafkaError`, `UpstreamError`."""
+        """Return the end (high watermark) of each partition. Raises `KafkaError`, `UpstreamError`."""
         listed = await self.listed(topic, partitions)
         return {index: each.offset for index, each in listed.items()}
 
     async def starts(self, topic: str, partitions: Iterable[int]) -> dict[int, int]:
-        """The first offset of each partition that retention left. Raises as `ends`."""
+        """Return the first offset of each partition's log. Raises what `ends` raises."""
         listed = await self.listed(topic, partitions, OffsetAt.EARLIEST)
         return {index: each.offset for index, each in listed.items()}
 
@@ -74,8 +74,8 @@ class LogReader:
         leaders: Mapping[int, int] | None = None,
         channel: Channel = SHARED_CHANNEL,
     ) -> dict[int, ListedOffset]:
-        """An end of each partition, or its first record that is not older than `at` (Unix ms; -1: there is none), and
-        the leader epoch of the broker that says so: `leaders`, where they are given. Raises as `ends`.
+        """Return an end of each partition, or the offset of its first record not older than `at` (Unix ms; -1: there is
+        none), with the leader epoch. `leaders`: the brokers to ask, if given. Raises what `ends` raises.
         """
         if leaders is None:
             leaders = (await self._upstream.layout(topic)).leaders
@@ -102,15 +102,15 @@ class LogReader:
     async def read(
         self, partition: TopicPartition, start: int, end: int, max_bytes: int = FETCH_BYTES
     ) -> AsyncGenerator[bytes, None]:
-        """The batches of a log from offset `start` to `end`, in order, as sets of at least one whole batch. The first
-        one may begin in front of `start`, the last one end after `end`; the last batch of a set may be cut off.
+        """Yield the batches of a log from offset `start` to `end`, in order, in sets of at least one whole batch. The
+        first batch may begin before `start`, the last one may end after `end`; the last one of a set may be cut off.
 
-        Ends where `end` is reached, and nowhere else. An empty answer says nothing: a new leader's high watermark may
-        lag, a read of a tiered log may not be done in time. Compaction cannot have taken the last batch in front of an
-        end that was seen: it leaves the newest segment alone.
+        Returns only when `end` is reached. An empty answer does not mean the end: a new leader's high watermark may
+        lag, or a read of a tiered log may take too long. Compaction cannot have removed the last batch before a known
+        end, because it never cleans the newest segment.
 
-        Raises `LogMovedError`, `KafkaError` (5 LEADER_NOT_AVAILABLE where nothing more comes, or the log ends in front
-        of `end` by now), `UpstreamError`.
+        Raises `LogMovedError`, `KafkaError` (5 LEADER_NOT_AVAILABLE if no more records come, or the log now ends before
+        `end`), `UpstreamError`.
         """
         offset, empty, pause = start, 0, _FIRST_PAUSE_S
         while offset < end:
@@ -129,8 +129,8 @@ class LogReader:
             pause = min(_LONGEST_PAUSE_S, 2 * pause)
 
     async def fetch(self, partition: TopicPartition, offset: int, max_bytes: int) -> bytes:
-        """The leader's answer to one Fetch: batches from the one with `offset` on, the last one possibly cut off. An
-        empty one says nothing about the log; `read` returns what is in it. Raises as `read`.
+        """Return the leader's answer to one Fetch: batches from the one with `offset` on, the last one possibly cut
+        off. An empty answer does not mean the end of the log; see `read`. Raises what `read` raises.
         """
         leader = (await self._upstream.layout(partition.topic)).leaders.get(partition.partition, -1)
         if leader < 0:
@@ -153,15 +153,15 @@ class LogReader:
 
 
 def _of_a_leader(error: int) -> int:
-    """What an error means that a partition's leader answers. 3 UNKNOWN_TOPIC_OR_PARTITION: a new partition's leader has
-    not heard of it yet, as another broker's metadata named it. A client that asked for another partition of the topic
-    would take that for final; a topic that is gone is found as its leaders are looked up.
+    """Translate an error of a partition's leader: 3 UNKNOWN_TOPIC_OR_PARTITION becomes 5 LEADER_NOT_AVAILABLE. The
+    leader of a new partition returns it until it knows the partition, which another broker's metadata named. A client
+    would treat it as final. A deleted topic is noticed when its leaders are looked up.
     """
     return ErrorCode.LEADER_NOT_AVAILABLE if error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION else error
 
 
 def _behind(records: bytes, offset: int) -> int:
-    """The offset after the last whole batch of a record set; `offset`, where it was asked for, without one."""
+    """Return the offset after the last whole batch of a record set, or `offset` (the requested one) without any."""
     sizes = batch_sizes(records, 0, len(records))
     if not sizes:
         return offset
@@ -171,32 +171,32 @@ def _behind(records: bytes, offset: int) -> int:
 
 
 _REACH: Final = 8
-"""Offsets that are looked at for each record that is wanted: those of markers, which are no records, among them."""
+"""The number of offsets to look at for each wanted record; some are offsets of markers, which are not records."""
 KEY_BYTES: Final = 512
-"""Shown of a key; of a header's value half of that."""
+"""The number of bytes shown of a key; half of it is shown of a header's value."""
 VALUE_BYTES: Final = 2048
 HEADERS: Final = 16
-"""Shown of one record's headers."""
+"""The number of headers shown of one record."""
 _FETCH_BYTES: Final = 256 * 1024
 _OPENED_BYTES: Final = 16 * 1024 * 1024
-"""Of the batches of one answer together, decompressed: those in front are not shown, and no batch that is larger."""
+"""The limit for all batches of one answer together, decompressed. Batches before it, and larger ones, are not shown."""
 _MARKERS: Final = 20
-"""A record is found with 64 times as many of them behind it: an owner that writes nothing leaves four a day."""
+"""A record is found if at most 64 times this number of markers follow it; an idle owner's topic gets four a day."""
 _CODEC: Final = 0x07
 _LOG_APPEND_TIME: Final = 0x08
 
 
 class CutBytes(NamedTuple):
-    """The beginning of some bytes, and how many there are."""
+    """The first bytes of a value, and its whole size in bytes."""
 
     data: bytes
     size: int
 
 
 class LastRecord(NamedTuple):
-    """A record as it lies in the log, cut. `timestamp_ms`: Unix time; `headers` in their order, the first `HEADERS`;
-    `sequence_id` and `producer_name` as the headers for them say, None where they are absent or bad; `writer` None
-    without a producer id.
+    """A record of the log, truncated. `timestamp_ms`: Unix time; `headers`: the first `HEADERS`, in their order;
+    `sequence_id` and `producer_name`: from their headers, None if absent or invalid; `writer`: None without a producer
+    id.
     """
 
     partition: int
@@ -211,7 +211,7 @@ class LastRecord(NamedTuple):
 
 
 class Names(NamedTuple):
-    """Of the headers that carry a sequence id and a producer name."""
+    """The names of the headers for the sequence id and the producer name."""
 
     sequence_id: bytes
     producer_name: bytes
@@ -220,29 +220,29 @@ class Names(NamedTuple):
 async def last_records(
     logs: LogReader, where: TopicPartition, start: int, end: int, most: int, names: Names
 ) -> list[LastRecord]:
-    """The `most` last records of a log from `start` to `end`, the last one first. Fewer where nearly all of the last
-    `_REACH` times `most` offsets are control batches or were compacted away; none where that holds of as many as
-    `_MARKERS` says. Raises as `LogReader.fetch`, and `KafkaError` for a batch that cannot be opened.
+    """Return the `most` last records of a log from `start` to `end`, the last one first. Returns fewer if nearly all of
+    the last `_REACH` times `most` offsets are control batches or were compacted away; none if also the offsets that
+    `_MARKERS` allows are. Raises what `LogReader.fetch` raises, and `KafkaError` for a batch that cannot be opened.
     """
     if start >= end:
         return []
     behind = max(most, _MARKERS)
     near, far = (most * _REACH, most, max(1, most // 8), 1), (64 * behind, 8 * behind)
-    for reach in (near, far):  # farther where all that is near are markers
+    for reach in (near, far):  # search further back if there are only markers near the end
         for wanted in dict.fromkeys(reach):
             first = max(start, end - wanted)
             found = await _looked(logs, where, first, end, most, names)
             if found or (found is not None and first == start):
                 return found
             if found is not None:
-                break  # else the answer was full before the end: nearer to it
+                break  # else one answer did not reach the end: start nearer to it
     return []
 
 
 async def _looked(
     logs: LogReader, where: TopicPartition, first: int, end: int, most: int, names: Names
 ) -> list[LastRecord] | None:
-    """The last records from an offset on; None where one answer does not reach to the end."""
+    """Return the last records from an offset on; None if one answer does not reach the end."""
     data = await logs.fetch(where, first, _FETCH_BYTES)
     sizes = batch_sizes(data, 0, len(data))
     if not sizes:
@@ -255,8 +255,9 @@ async def _looked(
 
 
 def open_last(data: Octets, where: TopicPartition, first: int, most: int, names: Names) -> list[LastRecord]:
-    """The last `most` records of a record set from offset `first` on, the last one first; fewer where more than
-    `_OPENED_BYTES` would have to be opened for them. Pure. Raises `KafkaError` for a batch, unless some were opened.
+    """Return the last `most` records of a record set from offset `first` on, the last one first; fewer if they need
+    more than `_OPENED_BYTES` decompressed. No I/O. Raises `KafkaError` for an invalid batch, or if the last one is too
+    large.
     """
     found: list[LastRecord] = []
     room = _OPENED_BYTES

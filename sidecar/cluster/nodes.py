@@ -1,12 +1,12 @@
-"""The live nodes that clients see as brokers, and which of them leads what (rendezvous hashing); and a node among them:
-one heartbeat to Redis every third of a lease, and what its answer says.
+"""The live nodes that clients see as brokers, and which of them leads which partition (rendezvous hashing). Also this
+node's membership: one heartbeat to Redis every third of a lease, and the handling of its answer.
 
-Placement is a hint for clients, never a rule of safety: any node can carry any ungoverned partition, so nodes whose
-pictures differ for a moment do no harm. A governed topic is led by the node that serves it (`governed` room above).
+Placement is a hint for clients; no guarantee depends on it. Any node can handle any ungoverned partition, so it does no
+harm if nodes see different sets for a moment. The node that serves a governed topic leads it (`governed` room above).
 
-If Redis does not answer, the node continues with the last known set of nodes, and `available` says so. A node whose id
-another live process has does not start; one that loses its id while it runs (after a rollback of Redis another process
-took it) keeps trying.
+If Redis does not answer, the node continues with the last known set of nodes, and `available` is False. A node does not
+start if another live process has its id. A node that loses its id while it runs (another process took it after a
+rollback of Redis) keeps trying.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ _MASK = (1 << 64) - 1
 
 @dataclass(frozen=True, slots=True)
 class NodeAddress:
-    """A node as clients of its first listener reach it; `listeners` has the address of each, the first included.
+    """A node with its address for clients of its first listener; `listeners` has the addresses of all listeners.
 
-    Without `listeners` there is one, whose name is not known: an older version of the software publishes none.
+    Nodes of an older version publish no `listeners`: they have one listener, whose name is not known.
     """
 
     id: int
@@ -39,9 +39,9 @@ class NodeAddress:
     listeners: tuple[ListenerAddress, ...] = ()
 
     def at(self, listener: str, first: str) -> NodeAddress | None:
-        """As clients of a listener reach it, None where it has none of that name.
+        """Return the node with its address for clients of a listener; None if it has no listener of that name.
 
-        `first` is the first listener of the node that asks: it stands for the one without a name.
+        `first` is the asking node's first listener: it is assumed to be the listener without a name.
         """
         if not self.listeners:
             return self if listener == first else None
@@ -51,7 +51,7 @@ class NodeAddress:
 
 
 def _weight(key: int, node: int) -> int:
-    """A well-mixed 64-bit weight of a key for a node (the finaliser of splitmix64)."""
+    """Return the 64-bit weight of a key for a node (the finaliser of splitmix64)."""
     mixed = (key * 0x9E3779B97F4A7C15 + node * 0xD1B54A32D192ED03) & _MASK
     mixed = ((mixed ^ (mixed >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
     mixed = ((mixed ^ (mixed >> 27)) * 0x94D049BB133111EB) & _MASK
@@ -59,9 +59,9 @@ def _weight(key: int, node: int) -> int:
 
 
 class Placement:
-    """Who leads what among a fixed set of live nodes; a new set is a new `Placement`.
+    """Which node of a fixed set of live nodes leads which topic or partition; a new set needs a new `Placement`.
 
-    Rendezvous hashing: when a node comes or goes only its own share moves.
+    Rendezvous hashing: when a node joins or leaves, only its own share moves.
     """
 
     __slots__ = ("_ids", "nodes")
@@ -74,7 +74,7 @@ class Placement:
 
     @property
     def controller(self) -> int:
-        """The lowest live node stands as controller."""
+        """The live node with the lowest number, which clients see as the controller."""
         return self._ids[0]
 
     def _choose(self, key: int) -> int:
@@ -89,32 +89,32 @@ class Placement:
         return found
 
     def of_topic(self, topic: bytes) -> int:
-        """The node that leads a topic as a whole."""
+        """Return the node that leads a topic as a whole."""
         return self._choose(crc32(topic))
 
     def of_partition(self, topic: bytes, partition: int) -> int:
-        """The node that leads one partition of an ungoverned topic."""
+        """Return the node that leads one partition of an ungoverned topic."""
         return self._choose(crc32(topic) + partition * 0x1_0000_0001)
 
     def of_key(self, key: bytes) -> int:
-        """The node that stands as coordinator for a group or a transactional id."""
+        """Return the node that clients see as the coordinator of a group or a transactional id."""
         return self._choose(crc32(b"coordinator:" + key))
 
     def brokers_of(self, node_id: int, brokers: Iterable[int]) -> list[int]:
-        """The brokers upstream for which a node answers where each answers for itself (lists, directories,
-        configuration).
+        """Return the upstream brokers for which a node answers requests that each broker answers for itself (lists,
+        directories, configuration).
 
-        Dealt out evenly, so that as many nodes as brokers show one each; with more nodes than brokers some have none.
+        Brokers are distributed evenly: with as many nodes as brokers each node has one; with more nodes some have none.
         """
         ids = self._ids
         return [broker for rank, broker in enumerate(sorted(brokers)) if ids[rank % len(ids)] == node_id]
 
 
 class NodeDirectory:
-    """The newest placement, and who serves the governed topics. Replaced as leases and claims move.
+    """The newest placement, and which node serves each governed topic; both are replaced when they change.
 
-    `placement` has all live nodes: by it nodes share out work among themselves. Clients see by `at` those that have
-    their listener.
+    `placement` has all live nodes: nodes divide their work by it. `at` has the nodes that clients of a listener see:
+    those that have this listener.
     """
 
     __slots__ = ("_at", "_at_of", "me", "placement", "serving")
@@ -128,14 +128,14 @@ class NodeDirectory:
 
     @property
     def first_listener(self) -> str:
-        """The name of this node's first listener, "" where it has no name."""
+        """The name of this node's first listener, "" if it has no name."""
         return self.me.listeners[0].listener if self.me.listeners else ""
 
     def at(self, listener: str) -> Placement:
-        """The live nodes that have this listener, at its addresses. Those without are left out, as a broker does it
-        (KIP-103).
+        """Return the placement of the live nodes that have this listener, with its addresses. Other nodes are left out,
+        as brokers do it (KIP-103).
 
-        This node alone where no live node has it, which is then shutting down.
+        If no live node has it, this node alone, which is then shutting down.
         """
         if self._at_of is not self.placement:
             self._at, self._at_of = {}, self.placement
@@ -148,15 +148,15 @@ class NodeDirectory:
         return found
 
     def without(self, listener: str) -> list[int]:
-        """The live nodes that this listener's clients cannot reach."""
+        """Return the live nodes that do not have this listener."""
         return sorted(self.placement.nodes.keys() - self.at(listener).nodes.keys())
 
     def serve(self, serving: dict[bytes, int]) -> None:
-        """Who serves the governed topics now."""
+        """Replace the map of which node serves each governed topic."""
         self.serving = serving
 
     def serves(self, topic: bytes) -> int:
-        """The node that a governed topic belongs to, whichever listeners it has."""
+        """Return the node that serves or should serve a governed topic, whichever listeners the node has."""
         serving = self.serving.get(topic)
         return serving if serving in self.placement.nodes else self.placement.of_topic(topic)
 
@@ -164,11 +164,11 @@ class NodeDirectory:
 _TAKEN_MARGIN_S: Final = 2.0
 _POLL_S: Final = 0.05
 _READ_S: Final = 10.0
-"""How long a node that lives may take to read what others wrote, where two leases are shorter."""
+"""How long a live node may take to read others' records (seconds); two leases, if they are longer."""
 
 
 class Asserted(Protocol):
-    """What a heartbeat says of governed topics, and the listener for its answer."""
+    """What a heartbeat sends about governed topics, and the receiver of its answer."""
 
     def served_topics(self) -> Collection[str]: ...
     def owned(self) -> Collection[Ownership]: ...
@@ -178,7 +178,7 @@ class Asserted(Protocol):
 
 @dataclass(eq=False)
 class Membership:
-    """The heartbeat of one node. `_describe` says what the node is at each beat; `loops` see to it that it goes on."""
+    """The heartbeat of one node. `_describe` returns the node's state for each beat; `loops` restart the task."""
 
     _store: MetadataStore
     _nodes: NodeDirectory
@@ -194,7 +194,7 @@ class Membership:
         self.available = False
         self.problem = "no heartbeat was answered yet"
         self.lease_until = 0.0
-        """When the lease of this node runs out, in Unix seconds; 0.0 before there was one."""
+        """When this node's lease ends, in Unix seconds; 0.0 before the first lease."""
         self._missing: set[tuple[str, int]] = set()
         self._beating = asyncio.Lock()
         self._was_lost = False
@@ -204,9 +204,10 @@ class Membership:
         self._task: asyncio.Task[None] | None = None
 
     async def join(self) -> None:
-        """Register. Waits out the lease of an earlier process with this id; raises `NodeIdTaken` if it goes on beating.
+        """Register this node and start its heartbeat. Waits until the lease of an earlier process with this id ends;
+        raises `NodeIdTaken` if that process keeps sending heartbeats.
 
-        Redis being away is noted, not raised.
+        If Redis does not answer, that is noted, not raised.
         """
         deadline = asyncio.get_running_loop().time() + self._store.lease_ms / 1000 + _TAKEN_MARGIN_S
         while True:
@@ -226,12 +227,12 @@ class Membership:
             self._task = asyncio.get_running_loop().create_task(self._run())
 
     def step_aside(self) -> None:
-        """Lead clients to the other nodes from now on, where there are any, Redis or not."""
+        """Direct clients to the other nodes from now on, if there are any; works without Redis."""
         self._staying = False
         self._place(list(self._nodes.placement.nodes.values()))
 
     async def leave(self) -> None:
-        """Stop beating and say goodbye: what this node served is free at once."""
+        """Stop the heartbeat and deregister: the topics that this node served are free at once."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait([self._task])
@@ -242,17 +243,17 @@ class Membership:
             self.failed(error)
 
     async def beat_now(self) -> None:
-        """A beat out of turn, for news that others should hear soon."""
+        """Send a heartbeat now, for a change that other nodes should learn soon."""
         try:
             await self._beat()
         except MetadataError as error:
             self._lost(error)
 
     async def seen_by_all(self, offset: int) -> None:
-        """Returns once every live node has read the changelog up to an offset, or has let its lease run out.
+        """Return once every other node has read the changelog up to an offset, or its lease has ended.
 
-        Raises TimeoutError where one lives and does not read, or Redis does not say which do: time by itself says of no
-        node that it has read anything.
+        Raises TimeoutError if a live node does not read, or Redis does not answer which nodes live: waiting longer does
+        not prove that a node has read anything.
         """
         loop = asyncio.get_running_loop()
         deadline = loop.time() + max(_READ_S, 2 * self._store.lease_ms / 1000)
@@ -281,7 +282,7 @@ class Membership:
         self.problem = str(error)
 
     async def _beat(self) -> None:
-        async with self._beating:  # an answer never stands after a later one's
+        async with self._beating:  # an older answer never replaces a newer one
             began = time.time()
             beat = await self._store.heartbeat(self._describe(), self._asserted.served_topics(), self._asserted.owned())
             if self._was_lost and not self.available:
@@ -312,7 +313,7 @@ class Membership:
             self._report_missing()
 
     def _report_missing(self) -> None:
-        """Once for each live node that clients of a listener here cannot be led to."""
+        """Report, once each, the live nodes that lack a listener of this node."""
         missing = {
             (each.listener, node) for each in self._nodes.me.listeners for node in self._nodes.without(each.listener)
         }

@@ -1,8 +1,8 @@
-"""Connections to one broker that many clients use in turns, each for one request at a time.
+"""Connections to one broker that many clients share; a connection carries one request at a time.
 
-For requests that a broker may answer late: what stands behind one of them on its connection waits as long. A connection
-is used again once it is answered. What finds none at rest waits a moment for one: where everything is slow, as many new
-connections as there are requests would make it slower still. Those that nobody needed for a while are closed.
+For requests that a broker may answer late: requests behind them on the same connection would wait as long. A connection
+is used again once its answer has come. If none is idle, a request waits a moment for one: if all are slow, one new
+connection per request would make it worse. Connections that stay idle for a while are closed.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from sidecar.network.upstream import Owner, UpstreamConnection
 from sidecar.protocol.caller import DisconnectedError
 
 LEAST: Final = 32
-"""Up to so many connections are opened without waiting, and so many stay open when nobody needs them."""
+"""The number of connections that are opened without waiting, and that stay open when idle."""
 PATIENCE_S: Final = 0.25
-"""For how long a request waits for a connection that others use before another one is opened."""
+"""How long a request waits for a connection in use before a new one is opened (seconds)."""
 KEPT_S: Final = 10.0
-"""For how long a connection beyond those is kept that nobody needs."""
+"""How long a connection beyond `LEAST` stays open when idle (seconds)."""
 
 
 class Counted(Protocol):
-    """For whom a connection is opened."""
+    """The client for which a connection is opened, and which counts its connections."""
 
     def may_open(self) -> bool:
-        """Whether there may be one more."""
+        """Return whether it may have one more connection."""
         ...
 
     def upstream_opened(self) -> None: ...
@@ -34,7 +34,7 @@ class Counted(Protocol):
 
 
 class Source(Protocol):
-    """Who opens connections, and knows which brokers may be tried. Implemented by `Brokers`."""
+    """Opens connections, and knows which brokers are in backoff. Implemented by `Brokers`."""
 
     def address(self, broker_id: int) -> tuple[str, int]: ...
     def may_connect(self, broker_id: int) -> bool: ...
@@ -53,15 +53,15 @@ class Pool:
         self._broker_id = broker_id
         self._open: dict[UpstreamConnection, Counted] = {}
         self._resting: dict[UpstreamConnection, float] = {}
-        """Since when each has nothing to do, by the loop's clock; the one that was used last is the last one."""
+        """The idle connections, each with the loop's time since when it is idle; the last one was used last."""
         self._waiting: dict[asyncio.Future[UpstreamConnection], None] = {}
         self._sweep: asyncio.TimerHandle | None = None
 
     async def take(
         self, counted: Counted, answers: AnswerMemory | None, *, at_once: bool = False
     ) -> UpstreamConnection:
-        """A connection for one request, which may still be about to connect: `give_back` it after the answer.
-        `at_once`: another one is opened rather than that the request waits. Raises `DisconnectedError`.
+        """Return a connection for one request; it may still be connecting. Call `give_back` after the answer.
+        `at_once`: if none is idle, open a new one without waiting. Raises `DisconnectedError`.
         """
         address = self._source.address(self._broker_id)
         while self._resting:
@@ -84,7 +84,7 @@ class Pool:
         return connection
 
     async def _one_of_others(self) -> UpstreamConnection | None:
-        """The next one that is given back, if that is soon."""
+        """Return the next connection that is given back within `PATIENCE_S`, else None."""
         future: asyncio.Future[UpstreamConnection] = asyncio.get_running_loop().create_future()
         self._waiting[future] = None
         try:
@@ -98,7 +98,7 @@ class Pool:
         return future.result() if future.done() else None
 
     def give_back(self, connection: UpstreamConnection) -> None:
-        """Its answer is here, or nobody waits for it any more: then the connection is closed."""
+        """Return a connection to the pool after its answer; close it if the answer is no longer awaited."""
         if connection.unanswered:
             connection.close("nobody waits for its answer any more")
         if connection.closed:
@@ -137,7 +137,7 @@ class Pool:
         self._source.connect_succeeded(self._broker_id)
 
     def upstream_full(self, connection: UpstreamConnection, full: bool) -> None:
-        """There is one request at a time: nothing to hold back."""
+        """Do nothing: with one request at a time there is nothing to hold back."""
 
     def upstream_closed(self, connection: UpstreamConnection) -> None:
         self._resting.pop(connection, None)

@@ -1,8 +1,8 @@
-"""What a topic name means on this node: an ordinary topic, a governed one, a shadow of another one, or one of the
-sidecar's own.
+"""The kind of a topic by its name on this node: an ordinary topic, a governed one, a shadow of another one, or an
+internal one.
 
-Every look-up of a name goes through here, so one place knows which names stand for something else.
-Answers are remembered per name, bounded, and forgotten when policies or shadows change.
+Every look-up of a name uses this module, so only one place knows which names are not plain Kafka topics.
+Results are cached per name, with a bound, and dropped when policies or shadows change.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ TRANSACTIONAL_ID_PREFIX: Final = "sidecar."
 
 
 LONGEST_TOPIC: Final = 249
-"""Bytes of a topic's name. Clients may say longer ones, up to 32 KiB: nothing remembers those."""
+"""The limit of a topic's name in bytes. Clients may send longer ones, up to 32 KiB; they are not cached."""
 _LEGAL: Final = re.compile(rb"[a-zA-Z0-9._-]{1,249}\Z")
 
 
 def is_legal(topic: bytes) -> bool:
-    """Whether a topic can have this name (`org.apache.kafka.common.internals.Topic`): there is none with any other."""
+    """Return whether a topic can have this name, by Kafka's rules (`org.apache.kafka.common.internals.Topic`)."""
     return _LEGAL.match(topic) is not None
 
 
@@ -40,7 +40,7 @@ class TopicKind(Enum):
 
     @property
     def change_refused(self) -> KafkaError | None:
-        """Why clients may neither write to it nor change it, for every API that would."""
+        """The error for every API with which a client would write to or change such a topic; None if clients may."""
         return _READ_ONLY.get(self)
 
 
@@ -56,12 +56,12 @@ _READ_ONLY: Final = {
 
 ANYBODY: Final = "User:*"
 ANONYMOUS: Final = "User:ANONYMOUS"
-"""The principal of a client that did not authenticate, as Kafka calls it (KafkaPrincipal.ANONYMOUS)."""
+"""The principal of a client that did not authenticate, as in Kafka (KafkaPrincipal.ANONYMOUS)."""
 
 
 class Source(NamedTuple):
-    """Whose log is read under a shadow's name: a topic, as long as it has this id; and by whom. `is_closed`: some node
-    has found that it has it no more, which others might never notice: Fetch goes by names.
+    """The topic whose log is read under a shadow's name, while it has this id; `allow`: who may read it. `is_closed`: a
+    node found that the topic has another id now. Other nodes might never notice this, because Fetch uses names.
     """
 
     topic: bytes
@@ -70,13 +70,13 @@ class Source(NamedTuple):
     is_closed: bool = False
 
     def may_be_read_by(self, principal: str) -> bool:
-        """Whether the shadow's allow list has a principal; nothing else grants it."""
+        """Return whether the shadow's allow list has the principal; nothing else permits reading."""
         return ANYBODY in self.allow or principal in self.allow
 
 
 class Kinds(dict[bytes, TopicKind]):
-    """The kinds of topics by name: `kinds[name]` looks up what is not remembered. Every Produce reads it: a name
-    that is remembered costs no call.
+    """The kinds of topics by name: `kinds[name]` looks up a name that is not cached. Every Produce reads it; a cached
+    name costs no call of Python code.
     """
 
     __slots__ = ("_look_up",)
@@ -95,28 +95,28 @@ class Kinds(dict[bytes, TopicKind]):
 
 
 class NameResolver:
-    """Kinds by name. Names are bytes, as requests carry them."""
+    """Finds the kind of a topic by its name. Names are bytes, as in requests."""
 
     __slots__ = ("_exact", "_prefixes", "_shadows", "has_guards", "kinds", "rerouted")
 
     def __init__(self) -> None:
         self._shadows: Mapping[bytes, Source | None] = {}
         self.has_guards = False
-        """Whether there is a shadow that not everybody may read."""
+        """Whether there is a shadow that some principal may not read."""
         self.rerouted: Callable[[Mapping[bytes, Source | None]], None] = lambda before: None
-        """Called with names that mean something else from now on: each with what it was, None for no shadow."""
+        """Called with the names whose source changes: each with its former source, None if it was no shadow."""
         self._exact: frozenset[bytes] = frozenset()
         self._prefixes: tuple[bytes, ...] = ()
         self.kinds = Kinds(self._look_up)
 
     def set_policies(self, topics: Iterable[str], prefixes: Iterable[str]) -> None:
-        """Replace what is governed: exact names, and prefixes (without the star)."""
+        """Replace the names of governed topics: exact names, and prefixes (without the star)."""
         self._exact = frozenset(topic.encode() for topic in topics)
         self._prefixes = tuple(prefix.encode() for prefix in prefixes)
         self.kinds.clear()
 
     def set_shadows(self, shadows: Mapping[bytes, Source | None]) -> None:
-        """Replace the shadows: each with its source, None while it is being made."""
+        """Replace the shadows: each with its source, None while it is being created."""
         known, self._shadows = self._shadows, dict(shadows)
         self.has_guards = any(source is not None and ANYBODY not in source.allow for source in shadows.values())
         self.kinds.clear()
@@ -125,28 +125,28 @@ class NameResolver:
 
     @property
     def has_shadows(self) -> bool:
-        """False where every name is its own log's."""
+        """Whether there are any shadows."""
         return bool(self._shadows)
 
     def is_shadow(self, topic: bytes) -> bool:
-        """Whether a name is a shadow's, be it made or not."""
+        """Return whether a name belongs to a shadow, even to one that is still being created."""
         return topic in self._shadows
 
     def source(self, shadow: bytes) -> Source | None:
-        """Whose log is read under a shadow's name; None while it is being made, and for what is no shadow."""
+        """Return a shadow's source; None while the shadow is being created, and for a name of no shadow."""
         return self._shadows.get(shadow)
 
     def hides(self, topic: bytes, principal: str) -> bool:
-        """Whether a name is a shadow's whose allow list keeps a principal out."""
+        """Return whether a name belongs to a shadow whose allow list lacks the principal."""
         source = self._shadows.get(topic)
         return source is not None and not source.may_be_read_by(principal)
 
     def may_read_all_shadows(self, principal: str) -> bool:
-        """Whether no shadow's allow list keeps a principal out."""
+        """Return whether the principal may read every shadow."""
         return all(source is None or source.may_be_read_by(principal) for source in self._shadows.values())
 
     def shadows_of(self, topic: bytes) -> list[bytes]:
-        """The shadows of a topic."""
+        """Return the names of a topic's shadows."""
         return sorted(name for name, source in self._shadows.items() if source is not None and source.topic == topic)
 
     def kind(self, topic: bytes) -> TopicKind:

@@ -1,6 +1,6 @@
-"""What the node asks of Kafka itself. Implements `sidecar.protocol.caller.Upstream`: the calls of `Brokers`, and
-questions about the cluster, which concurrent callers share. Leaders are asked for again ten times a second at most:
-each question names all that is wanted by then.
+"""The node's own requests to Kafka. Implements `sidecar.protocol.caller.Upstream`: the calls of `Brokers`, and
+questions about the cluster, which concurrent callers share. Leaders are looked up again at most ten times a second;
+each request names all topics that are wanted by then.
 """
 
 from __future__ import annotations
@@ -23,24 +23,24 @@ _EVERY_S: Final = 0.1
 
 
 class Refresh:
-    """Topics whose leaders are to be found anew. `find` asks Kafka for some; False where it could not be asked."""
+    """Topics whose leaders must be looked up again. `find` asks Kafka; it returns False if Kafka did not answer."""
 
     def __init__(self, find: Callable[[Iterable[bytes]], Awaitable[bool]]) -> None:
         self._find = find
         self._topics: set[bytes] = set()
         self.running: asyncio.Task[None] | None = None
-        """Asks until all are known: where it is cancelled, waiting callers get False."""
+        """The task that asks until no topic is left; if it is cancelled, waiting callers get False."""
         self._next_round: asyncio.Future[bool] | None = None
         self._last = -1e9
 
     def soon(self, topics: Iterable[bytes]) -> None:
-        """Ask for these topics' leaders again, even if others ask too."""
+        """Look up these topics' leaders again, with the next request."""
         self._topics.update(topic for topic in topics if is_legal(topic))
         if self._topics and self.running is None:
             self.running = asyncio.get_running_loop().create_task(self._run())
 
     async def learn(self, topic: bytes) -> bool:
-        """Ask for one with the next question. Returns whether Kafka could be asked."""
+        """Look up one topic's leaders with the next request, and return whether Kafka answered."""
         if not is_legal(topic):
             return True
         if self._next_round is None:
@@ -74,11 +74,11 @@ _VERSIONS_TIMEOUT_S: Final = 5.0
 _VERSIONS_EVERY_S: Final = 1.0
 _COORDINATORS: Final = 100_000
 _COORDINATORS_CHARS: Final = 16 * 1024 * 1024
-"""How many keys are remembered, and how long they may be together: a client names groups as it likes."""
+"""The limits of remembered keys: their number, and their total length, as clients choose the names of groups."""
 
 
 class KafkaUpstream(Brokers):
-    """The cluster behind this node. `view` is kept current by every Metadata answer that passes here."""
+    """The Kafka cluster behind this node. Every answer to Metadata that passes here updates `view`."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -118,7 +118,7 @@ class KafkaUpstream(Brokers):
             self._coordinators_chars -= len(key)
 
     async def metadata(self, request: MetadataRequest) -> ClusterState:
-        """Ask a broker; questions that are the same and under way together are asked once."""
+        """Ask a broker for metadata; concurrent calls with an equal request share one."""
         return await self._asking.answer(request, lambda: self._ask_metadata(request))
 
     async def _ask_metadata(self, request: MetadataRequest) -> ClusterState:
@@ -127,9 +127,9 @@ class KafkaUpstream(Brokers):
         return state
 
     async def find_leaders(self, topics: Iterable[bytes]) -> bool:
-        """Ask for topics that the view does not know. False where Kafka could not be asked; never raises.
+        """Look up the leaders of these topics. Returns False if Kafka did not answer; never raises.
 
-        Names that no topic can have are not asked for: Kafka knows none of them.
+        Illegal topic names are left out: Kafka has no such topic.
         """
         names = tuple(sorted(topic.decode() for topic in topics if is_legal(topic)))
         if not names:
@@ -141,7 +141,7 @@ class KafkaUpstream(Brokers):
         return True
 
     async def find_ids(self, ids: Iterable[bytes]) -> bool:
-        """Ask which topics have these ids. False where Kafka could not be asked; never raises."""
+        """Look up which topics have these ids. Returns False if Kafka did not answer; never raises."""
         try:
             await self.metadata(MetadataRequest((), allow_auto_topic_creation=False, ids=tuple(sorted(ids))))
         except (UpstreamError, KafkaError):
@@ -164,7 +164,7 @@ class KafkaUpstream(Brokers):
         return TopicLayout(route.topic_id, route.leaders)
 
     async def whole_layout(self, topic: str) -> TopicLayout:
-        """See `Upstream.whole_layout`. A caller that asks for the same topic meanwhile gets the same answer."""
+        """See `Upstream.whole_layout`. Concurrent calls for the same topic share one answer."""
         return await self._describing.answer(topic, lambda: self._ask_all(topic))
 
     async def _ask_all(self, topic: str) -> TopicLayout:
@@ -213,7 +213,7 @@ class KafkaUpstream(Brokers):
         return list(self.view.brokers)
 
     async def api_versions(self) -> dict[int, ServedVersions]:
-        """What every live broker serves: the intersection of their ranges. One that does not answer does not live."""
+        """Return the API versions that every live broker serves. A broker that does not answer is not live."""
         limit = min(self.request_timeout, _VERSIONS_TIMEOUT_S)
         calls = (self.call(broker, ApiVersions(), timeout=limit) for broker in await self.brokers())
         answers = await asyncio.gather(*calls, return_exceptions=True)
@@ -229,26 +229,27 @@ class KafkaUpstream(Brokers):
         return served
 
     def serves(self, key: int, version: int) -> bool:
-        """Whether all brokers serve a version of an API, as far as they were asked."""
+        """Return whether all brokers serve a version of an API, by the last `api_versions`."""
         found = self._served.get(key)
         return found is not None and found.lowest <= version <= found.highest
 
     def ask_versions_soon(self) -> None:
-        """Ask again what brokers serve: one ended a connection, as brokers do that cannot read a version. It may have
-        been away when they were asked, or have been replaced by an older one. Once a second at most.
+        """Ask again which API versions brokers serve, at most once a second. To be called when a broker closed a
+        connection, as brokers do for a version that they cannot read. That broker may have been down when the versions
+        were asked for, or have been replaced by an older one.
         """
         if self._versions is None:
             self._versions = asyncio.get_running_loop().create_task(self._ask_versions())
             self._versions.add_done_callback(lambda _: setattr(self, "_versions", None))
 
     async def _ask_versions(self) -> None:
-        with suppress(UpstreamError):  # asked again when the next connection ends so
+        with suppress(UpstreamError):  # asked again when a broker closes the next connection
             await self.api_versions()
         await asyncio.sleep(_VERSIONS_EVERY_S)
 
     async def features(self) -> bytes | None:
-        """The tagged fields of an answer to ApiVersions that name the features of the cluster. None where Kafka cannot
-        be asked; never raises.
+        """Return the tagged fields of an answer to ApiVersions that name the features of the cluster. Returns None if
+        Kafka does not answer; never raises.
         """
         try:
             return await self.ask_any(ClusterFeatures())
@@ -256,7 +257,7 @@ class KafkaUpstream(Brokers):
             return None
 
     def refresh_soon(self, topics: Iterable[bytes]) -> None:
-        """Ask for these topics' leaders again, at most about ten times a second for all callers together."""
+        """Look up these topics' leaders again; at most ten requests a second for all callers together."""
         self._refresh.soon(topics)
 
     async def learn(self, topic: bytes) -> bool:

@@ -1,8 +1,9 @@
-"""Delegation tokens that the node has brokers make for its clients' principals (KIP-48, KIP-373), and logins by them.
+"""Delegation tokens that the node creates at brokers for its clients' principals (KIP-48, KIP-373), and logins with
+them.
 
-A token is made when its principal first needs one, once for all that ask meanwhile, and anew when half of its life is
-over. It is kept in memory alone, and its life is short: what a node leaves behind that is killed ends by itself. The
-node is among a token's renewers, so that it may see and end it. Never falls back to the node's own login.
+A token is created when its principal first needs one, once for all concurrent callers, and replaced after half of its
+lifetime. Tokens are kept only in memory and are short-lived: tokens of a killed node expire by themselves. The node is
+one of a token's renewers, so that it may describe and expire it. The module never falls back to the node's own login.
 """
 
 from __future__ import annotations
@@ -21,22 +22,22 @@ from sidecar.security.mechanisms import Mechanism, ScramClient, ScramSecret
 from sidecar.security.scram import Hash
 
 LIFE_MS: Final = 3_600_000
-"""How long a token lives at most; brokers may have a shorter `delegation.token.expiry.time.ms`."""
+"""The maximum lifetime of a token; brokers may have a shorter `delegation.token.expiry.time.ms`."""
 MOST: Final = 4096
-"""Tokens that are kept to log in with. Beyond them the one that was needed longest ago is put away, see `_put_away`."""
+"""The number of tokens kept for logins. Beyond it the least recently used one is put away, see `_put_away`."""
 REFUSED_S: Final = 1.0
-"""For how long it is remembered that brokers make none for a principal. So thousands of its connections ask once a
-second, and where the right is given, a client that tries again within a second (Java's `reconnect.backoff.max.ms`)
-waits for one more try at most.
+"""How long a refusal of brokers to create a token for a principal is remembered (seconds). So thousands of its
+connections cause one request a second. Once the permission is granted, a client that reconnects within a second (Java's
+`reconnect.backoff.max.ms`) needs at most one more attempt.
 """
 END_S: Final = 2.0
-"""For how long the end of a node waits for brokers: half of it for tokens that they are making, half until they have
-ended all.
+"""How long a node's shutdown waits for brokers (seconds): half of it for tokens that are being created, half until all
+tokens are expired.
 """
 _AT_ONCE: Final = 16
 _KNOWN_S: Final = 10.0
 _LOOK_S: Final = 0.05
-"""A broker knows a token some tenths of a second after it was made: how often it is asked, and for how long."""
+"""A broker knows a token some tenths of a second after its creation. It is asked every `_LOOK_S` for `_KNOWN_S`."""
 _CHANNEL: Final = Channel("tokens")
 _ADVICE: Final[dict[int, str]] = {
     ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED: "set delegation.token.secret.key at the brokers",
@@ -52,12 +53,12 @@ class _Token:
     hmac: bytes = field(repr=False)
     begun: float
     life: float
-    """From `begun`, by the loop's clock, in seconds."""
+    """The lifetime in seconds from `begun`, by the loop's clock."""
     known_at: set[int] = field(default_factory=set[int])
 
     @property
     def age(self) -> float:
-        """How much of its life is over: 1 for all of it."""
+        """The share of its lifetime that has passed: 1 if it has expired."""
         return (asyncio.get_running_loop().time() - self.begun) / self.life if self.life > 0 else 1.0
 
 
@@ -65,31 +66,31 @@ class UserTokens:
     """The tokens of a node's clients, by principal."""
 
     def __init__(self, asks: Upstream, kind: Hash) -> None:
-        """`kind`: by which of SCRAM's hashes brokers take tokens."""
+        """`kind`: the SCRAM hash with which brokers accept tokens."""
         self._asks = asks
         self.kind = kind
         self._tokens: dict[str, _Token] = {}
-        """The one that was needed last is the last one."""
+        """By principal, in the order of use: the most recently used token is the last."""
         self._past: deque[_Token] = deque()
-        """Those that were replaced, or that a broker refused: no login shows them any more, and brokers may have them
-        until they end.
+        """Tokens that were replaced, or that a broker refused: no new login uses them; brokers may keep them until they
+        expire.
         """
         self._making = Shared[_Token](UpstreamError, KafkaError, TokenError)
         self._refused: dict[str, tuple[float, TokenError]] = {}
-        """Principals for which brokers made none: until when that is not asked again, and why. In order of time."""
+        """Principals for which brokers refused a token: until when none is requested again, and why; by time."""
         self._looking = Shared[None](UpstreamError, KafkaError, TokenError)
-        """Whether a broker knows a token: asked once for all connections that wait for it."""
+        """Questions whether a broker knows a token, shared by all connections that wait for the answer."""
         self._closed = False
         self._ending: set[asyncio.Task[Any]] = set()
         self._places = asyncio.Semaphore(_AT_ONCE)
         self._me: tuple[str, str] | None = None
 
     def login(self, principal: str, broker_id: int) -> UserLogin:
-        """For one connection to a broker."""
+        """Return the login for one connection to a broker."""
         return UserLogin(self, principal, broker_id)
 
     async def check(self) -> None:
-        """Whether brokers make tokens, and as whom the node asks.
+        """Check that brokers create tokens, and store the principal that the node has at brokers.
 
         Raises `TokenError`, `UpstreamError`, `KafkaError`.
         """
@@ -98,10 +99,10 @@ class UserTokens:
         await self._end(made.hmac)
 
     async def of(self, principal: str) -> _Token:
-        """The principal's token, made where there is none with half of its life left. The old one serves while brokers
-        cannot make another, until an eighth of its life is left.
+        """Return the principal's token; create one if there is none with half of its lifetime left. While brokers
+        cannot create a new one, return the old one until an eighth of its lifetime is left.
 
-        Raises `TokenError` where brokers refuse to make one, `UpstreamError` and `KafkaError` where they cannot now.
+        Raises `TokenError` if brokers refuse to create one, `UpstreamError` and `KafkaError` if they cannot now.
         """
         token = self._tokens.pop(principal, None)
         if token is not None:
@@ -118,7 +119,7 @@ class UserTokens:
             return token
 
     def _check_refusal(self, principal: str) -> None:
-        """Raises `TokenError` where brokers refused a moment ago."""
+        """Raise `TokenError` if brokers refused within the last `REFUSED_S`."""
         refused, now = self._refused, asyncio.get_running_loop().time()
         while refused and next(iter(refused.values()))[0] <= now:
             del refused[next(iter(refused))]
@@ -149,11 +150,12 @@ class UserTokens:
         return token
 
     def _put_away(self, token: _Token) -> None:
-        """No new login shows it. A login that began with it may still be under way, so it is ended with the node, or
-        ends by itself, or when `MOST` others were put away after it: at 16 at a time that takes seconds.
+        """Use the token for no new login. A login that began with it may still be under way. So the token is expired
+        when the node stops, or expires by itself, or is expired when `MOST` others were put away after it. With 16
+        token creations at a time that takes seconds.
 
-        Sessions that began with a token go on: a broker looks it up for the first message of a login alone
-        (`ScramSaslServer.evaluateResponse`), and the next login, also of such a session, has another one made.
+        Authenticated connections continue: a broker looks a token up only for the first message of a login
+        (`ScramSaslServer.evaluateResponse`). The next login, also a re-authentication, gets a new token.
         """
         past, now = self._past, asyncio.get_running_loop().time()
         past.append(token)
@@ -178,9 +180,10 @@ class UserTokens:
         return made
 
     async def known(self, principal: str, token: _Token, broker_id: int) -> None:
-        """Returns when a broker takes this token.
+        """Return once a broker knows this token.
 
-        Raises `TokenError` where it does not come to know it, `UpstreamError` and `KafkaError` where it cannot say.
+        Raises `TokenError` if it does not know it within `_KNOWN_S`, `UpstreamError` and `KafkaError` if it cannot
+        answer.
         """
         if broker_id in token.known_at:
             return
@@ -201,7 +204,7 @@ class UserTokens:
         raise TokenError(f"broker {broker_id} does not know the delegation token of {principal}")
 
     def forget(self, principal: str, token: _Token) -> None:
-        """A broker does not take it: the next login has another one made."""
+        """Put away a token that a broker does not accept: the next login creates a new one."""
         if self._tokens.get(principal) is token:
             self._put_away(self._tokens.pop(principal))
 
@@ -209,13 +212,13 @@ class UserTokens:
         try:
             await self._asks.call(None, ExpireDelegationToken(hmac), timeout=END_S, channel=_CHANNEL)
         except (UpstreamError, KafkaError):
-            return  # it ends by itself
+            return  # it expires by itself
 
     async def close(self) -> None:
-        """End all tokens, as far as brokers do that within `END_S`."""
+        """Expire all tokens, as far as brokers do it within `END_S`."""
         self._closed = True
         making = [*self._making.tasks.values()]
-        if making:  # a broker may have made it already: only its answer says how to end it
+        if making:  # a broker may have created it already: only its answer has the HMAC to expire it
             await asyncio.wait(making, timeout=END_S / 2)
         looking = [*self._looking.tasks.values()]
         for task in (*making, *looking):
@@ -241,7 +244,7 @@ class UserLogin:
     _token: _Token | None = None
     began: bool = False
     problem: str | None = None
-    """Why brokers do not let the principal in, where they have said so."""
+    """Why brokers refuse the principal, if they have given a reason."""
 
     async def mechanism(self) -> Mechanism:
         """See `Credentials`."""
@@ -263,4 +266,4 @@ class UserLogin:
             self._tokens.forget(self._principal, self._token)
 
     async def close(self) -> None:
-        """See `Credentials`: the tokens are the node's."""
+        """Do nothing: `UserTokens` keeps the tokens for further logins."""

@@ -1,4 +1,4 @@
-"""Kafka's latest metadata: brokers, controller, leaders. Pure; `upstream` feeds it, the gateway routes by it.
+"""Kafka's latest metadata: brokers, controller, leaders. No I/O: `upstream` updates it, the gateway routes by it.
 
 The view may be out of date at any time. A caller that notices (NOT_LEADER_OR_FOLLOWER, a lost connection) requests a
 refresh; a wrong route costs the client a retry, never a wrong answer.
@@ -30,13 +30,13 @@ class TopicRoute:
 
 
 class ClusterView:
-    """The newest picture. Topics are keyed by the bytes of their names, as hot requests carry them. `names` are those
-    of the same topics by id (KIP-516): a topic that is gone, or was created anew, has no old id there.
+    """The newest metadata. Topics are keyed by the bytes of their names, as in hot requests. `names` has the names of
+    the same topics by topic id (KIP-516), without the old ids of topics that were deleted or created anew.
     """
 
     def __init__(self) -> None:
         self.version = 0
-        """Rises with every change of this view: values derived from it hold while it is the same."""
+        """Rises with every change of this view: values derived from it are valid while the version is the same."""
         self.brokers: dict[int, Broker] = {}
         self.controller = -1
         self.cluster_id: str | None = None
@@ -44,11 +44,11 @@ class ClusterView:
         self.names: dict[bytes, bytes] = {}
 
     def apply(self, state: ClusterState) -> None:
-        """Take an answer to Metadata: its brokers are complete, its topics are those that were asked for."""
+        """Apply an answer to Metadata: its brokers are all brokers, its topics are the requested ones."""
         at_once(self.apply_steps(state))
 
     def apply_steps(self, state: ClusterState) -> Generator[None, None, None]:
-        """As `apply`, in slices."""
+        """Do as `apply` does, in slices."""
         self.version += 1
         if state.brokers:
             self.brokers = {broker.id: broker for broker in state.brokers}
@@ -74,8 +74,8 @@ class ClusterView:
             epochs = {p.partition: p.leader_epoch for p in topic.partitions}
             known = self._topics.get(name)
             if known is not None and known.topic_id == topic.topic_id:
-                # A broker that lags behind must not lead back to the old leader (as in Java's Metadata, KAFKA-7747).
-                # Nor take partitions away: of one topic id they never get fewer.
+                # A broker with old metadata must not bring back the old leader (as in Java's Metadata, KAFKA-7747),
+                # nor remove partitions: a topic id never loses partitions.
                 for index, epoch in known.leader_epochs.items():
                     if index not in epochs or epochs[index] < epoch:
                         leaders[index], epochs[index] = known.leaders[index], epoch
@@ -91,7 +91,7 @@ class ClusterView:
             self.names.pop(route.topic_id.bytes, None)
 
     def learn(self, found: Mapping[tuple[bytes, int], Found]) -> None:
-        """Take what brokers say of partitions that they do not lead (KIP-951), where it is newer than what is known."""
+        """Apply the leaders that brokers return for partitions that they do not lead (KIP-951), if they are newer."""
         newer: dict[bytes, dict[int, Found]] = {}
         for (topic, partition), leader in found.items():
             route = self._topics.get(topic)
@@ -107,12 +107,12 @@ class ClusterView:
             self._topics[topic] = TopicRoute(route.topic_id, MappingProxyType(leaders), MappingProxyType(epochs))
 
     def leader_epoch(self, topic: bytes, partition: int) -> int:
-        """The newest leader epoch that is known, else -1."""
+        """Return the newest known leader epoch, else -1."""
         route = self._topics.get(topic)
         return -1 if route is None else route.leader_epochs.get(partition, -1)
 
     def leader(self, topic: bytes, partition: int) -> int:
-        """Broker id of the leader as far as known, else `NO_LEADER`."""
+        """Return the broker id of the leader if it is known, else `NO_LEADER`."""
         route = self._topics.get(topic)
         if route is None:
             return NO_LEADER
@@ -120,7 +120,7 @@ class ClusterView:
         return leader if leader in self.brokers else NO_LEADER
 
     def only_leader(self, partitions: Iterable[tuple[bytes, int]]) -> int:
-        """The broker that leads all of these partitions, else `NO_LEADER`."""
+        """Return the broker that leads all of these partitions, else `NO_LEADER`."""
         found = NO_LEADER
         for topic, partition in partitions:
             leader = self.leader(topic, partition)
@@ -130,16 +130,16 @@ class ClusterView:
         return found
 
     def why_no_leader(self, topic: bytes, partition: int) -> ErrorCode:
-        """Kafka's error for a partition for which `leader` knows none: LEADER_NOT_AVAILABLE where it exists,
-        UNKNOWN_TOPIC_OR_PARTITION where it does not.
+        """Return Kafka's error for a partition without a known leader: LEADER_NOT_AVAILABLE if the partition exists,
+        else UNKNOWN_TOPIC_OR_PARTITION.
         """
         route = self._topics.get(topic)
         exists = route is not None and partition in route.leaders
         return ErrorCode.LEADER_NOT_AVAILABLE if exists else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
     def why_unread(self, topic: bytes, partition: int) -> ErrorCode:
-        """The same for a reader: NOT_LEADER_OR_FOLLOWER where the partition exists. Java's consumer throws an
-        IllegalStateException where an answer to Fetch has LEADER_NOT_AVAILABLE
+        """Return the same for a reader: NOT_LEADER_OR_FOLLOWER if the partition exists. Java's consumer throws an
+        IllegalStateException if an answer to Fetch has LEADER_NOT_AVAILABLE
         (`FetchCollector.handleInitializeErrors`).
         """
         why = self.why_no_leader(topic, partition)
@@ -149,7 +149,7 @@ class ClusterView:
         return self._topics.get(topic)
 
     def missing(self, partitions: Iterable[tuple[bytes, int]]) -> set[bytes]:
-        """The topics among these partitions for which no leader is known."""
+        """Return the topics of those partitions for which no leader is known."""
         return {topic for topic, partition in partitions if self.leader(topic, partition) == NO_LEADER}
 
     def forget(self, topics: Iterable[bytes]) -> None:

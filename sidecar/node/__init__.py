@@ -1,4 +1,4 @@
-"""One node: the rooms composed, started, drained; its settings read again; and what its HTTP side may ask of it.
+"""One node: the rooms composed, started, drained; its settings read again; and the calls of its HTTP side.
 
-Empty on purpose: `sidecar.node.port` is imported where a node's machinery has no place.
+Empty on purpose: `sidecar.node.port` can be imported without loading a whole node.
 """

@@ -1,4 +1,4 @@
-"""Which room answers which request of a client."""
+"""Assigns each client API to the room that answers it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from sidecar.protocol import api
 
 
 async def open_gateway(node: Parts, rooms: Rooms) -> Ownerships:
-    """Answer clients from here on. What is returned has to `run` as long as the node does."""
+    """Start to answer clients. The caller must `run` the returned object while the node runs."""
     cluster = ClusterApi(node.upstream, node.nodes, node.resolver, rooms.gateway.tasks)
     cluster.served = sorted(served_versions(await node.upstream.api_versions()))
     await check_tokens(node.upstream)

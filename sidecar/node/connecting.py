@@ -1,5 +1,5 @@
-"""How a node's connections begin, made of its settings: TLS and logins, towards Kafka and of clients; and the sockets
-of its listeners, which are taken together, opened together, closed together.
+"""Builds from the settings how connections begin: TLS and logins, towards Kafka and of clients. Also the sockets of the
+listeners, which are bound, started and closed together.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class StartError(Exception):
 
 
 def log_of_files(good: str, bad: str, **more: str) -> Callable[..., None]:
-    """Logs under these events that files were read again (None), or what is wrong with them. `more`: whose they are."""
+    """Return a callback that logs `good` (files read again) or `bad` (with the problem). `more`: log fields."""
     log = structlog.get_logger()
 
     def log_change(problem: object) -> None:
@@ -54,7 +54,7 @@ def log_of_files(good: str, bad: str, **more: str) -> Callable[..., None]:
 
 
 def access_to_kafka(settings: Settings) -> BrokerAccess:
-    """Towards brokers. Raises `StartError`."""
+    """Return TLS and login towards brokers. Raises `StartError`."""
     try:
         return broker_access(settings, log_of_files("kafka_certificates_read", "kafka_certificates_bad"))
     except ValueError as error:
@@ -62,7 +62,7 @@ def access_to_kafka(settings: Settings) -> BrokerAccess:
 
 
 def client_listeners(settings: Settings, upstream: KafkaUpstream, hooks: NodeHooks) -> list[ClientListener]:
-    """Every listener, in the order of the settings. Raises `StartError`."""
+    """Return all listeners, in the order of the settings. Raises `StartError`."""
     if settings.kafka_delegation_tokens is not None:
         upstream.users = UserTokens(upstream, KINDS[settings.kafka_delegation_tokens])
     return [
@@ -72,7 +72,7 @@ def client_listeners(settings: Settings, upstream: KafkaUpstream, hooks: NodeHoo
 
 
 async def check_tokens(upstream: KafkaUpstream) -> None:
-    """Whether brokers make tokens, where clients' connections are to log in by them. Raises `StartError`."""
+    """Check that brokers create delegation tokens, if connections for clients use them. Raises `StartError`."""
     asked = CreateDelegationToken
     if upstream.users is not None and not upstream.serves(asked.api_key, asked.api_version):
         raise StartError("SIDECAR_KAFKA_DELEGATION_TOKENS takes brokers of Kafka 3.3 or newer (KIP-373)")
@@ -90,7 +90,7 @@ async def check_tokens(upstream: KafkaUpstream) -> None:
 
 
 async def _check_mechanism(upstream: KafkaUpstream, mechanism: str) -> None:
-    """Raises `StartError` where no broker takes a login by token, `UpstreamError` where none can say it."""
+    """Raise `StartError` if no broker accepts a login by token, `UpstreamError` if no broker can be asked."""
     lacks, offers = await lacking(upstream, mechanism)
     if lacks and not offers:
         raise StartError(": ".join(lacks[0]))
@@ -101,7 +101,7 @@ async def _check_mechanism(upstream: KafkaUpstream, mechanism: str) -> None:
 
 
 def advertised(settings: Settings, ports: Sequence[int] = ()) -> NodeAddress:
-    """The node as clients of each listener reach it. `ports`: those that were taken, for listeners at any free one."""
+    """Return the node's address for clients of each listener. `ports`: the bound ports, for listeners on port 0."""
     taken = dict(enumerate(ports))
     addresses = tuple(
         ListenerAddress(each.name, each.advertise.host, each.advertise.port or taken.get(number, 0))
@@ -111,7 +111,7 @@ def advertised(settings: Settings, ports: Sequence[int] = ()) -> NodeAddress:
 
 
 def _tls_of_clients(settings: ListenerSettings) -> ListenerTls | None:
-    """None where the listener has none. Raises `StartError`."""
+    """Return the listener's TLS; None if it uses none. Raises `StartError`."""
     log_change = log_of_files("listener_certificates_read", "listener_certificates_bad", listener=settings.name)
     try:
         return listener_tls(settings, log_change)
@@ -122,7 +122,7 @@ def _tls_of_clients(settings: ListenerSettings) -> ListenerTls | None:
 def _logins_of_clients(
     settings: ListenerSettings, whole: Settings, upstream: KafkaUpstream, hooks: NodeHooks
 ) -> Logins | None:
-    """None where clients of the listener do not log in. Raises `StartError`."""
+    """Return the listener's logins; None if its clients do not log in. Raises `StartError`."""
     if not settings.security_protocol.startswith("SASL_"):
         return None
     try:
@@ -135,7 +135,7 @@ def _logins_of_clients(
 
 
 class ClientSockets:
-    """All of a node's. `bind` takes the addresses, so that a client that connects early waits; `start` accepts."""
+    """The sockets of all listeners. `bind` binds the addresses, so early clients wait; `start` accepts clients."""
 
     def __init__(self, settings: Settings, listeners: Sequence[ClientListener], hooks: NodeHooks) -> None:
         self.listeners = listeners
@@ -144,7 +144,7 @@ class ClientSockets:
         self._bound: list[Listener] = []
 
     async def bind(self, gateway: Gateway) -> list[int]:
-        """Take the addresses; returns the port of each. Raises OSError where one is taken or is not this machine's."""
+        """Bind all addresses and return their ports. Raises OSError if one is in use or not of this machine."""
         handshake_s, unfinished = self._settings.login_timeout_ms / 1000, self._settings.max_unfinished_handshakes
         for each, listener in zip(self._settings.all_listeners, self.listeners, strict=True):
             new, tls = partial(gateway.new_connection, listener), listener.tls
@@ -157,7 +157,7 @@ class ClientSockets:
 
     @property
     def unfinished(self) -> int:
-        """Connections of all TLS listeners without a finished handshake."""
+        """The number of connections of all TLS listeners without a finished handshake."""
         return sum(bound.unfinished for bound in self._bound if isinstance(bound, TlsListener))
 
     async def start(self) -> None:
@@ -166,13 +166,13 @@ class ClientSockets:
             await bound.start()
 
     async def close(self) -> None:
-        """Accept no more; harmless where nothing was bound."""
+        """Accept no more clients; does nothing if nothing is bound."""
         for bound in self._bound:
             await bound.close()
 
 
 def listener_facts(settings: Settings, me: NodeAddress) -> list[ListenerFacts]:
-    """Every listener as it is: where it listens, and the address that its clients get."""
+    """Return for each listener where it listens, and the address that its clients get."""
     return [
         ListenerFacts(each.name, str(each.listen), str(Address(at.host, at.port)), each.security_protocol)
         for each, at in zip(settings.all_listeners, me.listeners, strict=True)

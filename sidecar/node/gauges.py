@@ -1,4 +1,4 @@
-"""Figures of a node that are read from its rooms when they are asked for, not counted as things happen."""
+"""Gauges of a node: values that each scrape reads from its rooms, rather than counters of events."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from sidecar.telemetry.series import Queue
 
 
 def observe(node: Parts, rooms: Rooms) -> None:
-    """Have every scrape read them."""
+    """Register the gauges, to be read at every scrape."""
     metrics = node.metrics
     metrics.read_gauge("redis_up", lambda: float(rooms.membership.available))
     metrics.read_gauge("kafka_up", lambda: float(rooms.changelog.tailer.last_error is None))
@@ -41,20 +41,20 @@ def _age_of(acls: AclMirror) -> Callable[[], float]:
 
 
 def known_ids(governed: GovernedTopics) -> port.Deduplicated:
-    """The topics that this node serves, by what it knows of their sequence ids."""
+    """Count the topics that this node serves, by the state of their sequence ids."""
     topics = (governed.topic(name) for name in governed.served_topics())
     count = Counter(state_of(topic, elsewhere=False)[0] for topic in topics)
     return port.Deduplicated(ready=count[State.READY], reading=count[State.READING], lost=count[State.LOST])
 
 
 def names_known(governed: GovernedTopics) -> int:
-    """The producer names whose sequence ids are in memory, each counted in each partition."""
+    """Return the number of producer names with sequence ids in memory, counted once per partition."""
     ids = [governed.topic(name).ids for name in governed.served_topics()]
     return sum(len(state.marks) for each in ids if each is not None for state in each.partitions.values())
 
 
 def queue_of(governed: GovernedTopics, topic: str) -> Queue:
-    """Who waits for a topic, or for its partitions, at this node."""
+    """Return the number of requests that wait for a topic or its partitions at this node."""
     waiting = stranded = 0
     for part in governed.topic(topic).parts if governed.serves(topic) else ():
         if there := part.queue.count():

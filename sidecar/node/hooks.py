@@ -1,4 +1,4 @@
-"""What the rooms report, turned into metrics and log events. The rooms know neither; `gauges` reads the rest."""
+"""Turns reports of the rooms into metrics and log events. The rooms know neither; `gauges` reads other metrics."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from sidecar.telemetry.seldom import Seldom
 from sidecar.telemetry.series import OTHER, ShadowSeries
 
 _CHANGES: Final = 200
-"""Changes of owners and claims of one kind that are logged within five seconds; Kafka keeps all of them."""
+"""The number of changes of owners or claims of one kind logged within five seconds; the events topic has all."""
 _NAMED: Final = 100
-"""Sessions that one event names."""
+"""The number of sessions that one log event names."""
 
 
 class NodeHooks:
@@ -45,19 +45,19 @@ class NodeHooks:
         self.claims_answered = metrics.claims_answered
 
     def _seldom(self, what: str) -> bool:
-        """Whether to log something that may come a thousand times a second."""
+        """Return whether to log an event that may occur a thousand times a second."""
         return self._ask(what, 1) is not None
 
     def _ask(self, kind: str, most: int) -> int | None:
-        """How many events of a kind were left out before this one; None where it is left out, too."""
+        """Return how many events of a kind were left out before this one; None if this one is left out too."""
         left_out = self._events.ask(kind, most)
         if left_out is None:
             self._metrics.count("log_events_left_out")
         return left_out
 
     def _few(self, kind: str, most: int | None = None) -> Any:
-        """The log for an event that strangers may cause, with how many of its kind were left out before; None where
-        this one is left out, too. `most`: how many of a kind are logged, if not as many as the settings allow.
+        """Return the log for an event that any client may cause, bound to the number of events of its kind that were
+        left out before; None if this one is left out too. `most`: the limit per kind, if not the setting's.
         """
         left_out = self._ask(kind, most or self._alike)
         if left_out is None:
@@ -118,7 +118,7 @@ class NodeHooks:
             )
 
     def acted(self, act: Act) -> None:
-        """What a client changed, or was refused: an event of the audit log, as the admin port writes them."""
+        """Write an event of the audit log: what a client changed, or was refused, as the admin port does."""
         more = {"more": act.more} if act.more else {}
         errors = {"errors": act.errors} if act.errors else {}
         self._log.bind(**more, **errors).log(
@@ -133,7 +133,7 @@ class NodeHooks:
         )
 
     def deposed(self, resource: str, lost: tuple[str, ...], by: Caller, client: str) -> None:
-        """An act, too: by the mode or the generation of a batch, or by Own."""
+        """Write an event of the audit log: a session was deposed by the mode or generation of a batch, or by Own."""
         self._log.info(
             "audit",
             act="Depose",
@@ -269,7 +269,7 @@ class NodeHooks:
 
 
 def shadow_series(statistics: Statistics) -> list[ShadowSeries]:
-    """What metrics say of shadows, oldest shadow first."""
+    """Return the metrics of all shadows, oldest shadow first."""
     return [
         ShadowSeries(
             name=found.name,

@@ -1,5 +1,5 @@
-"""What clients may take of a node, made of its settings: connections and how long they may be idle, memory; and how
-many files its process may open.
+"""Builds the limits of clients from the settings: connections, their idle time, memory and quotas. Also raises the
+limit of open files of the process.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ _FILES: Final = 65_536
 
 
 def raise_open_files() -> None:
-    """Let this process open 65,536 files, or as many as its hard limit says, where its soft limit is lower: 1,024 by
-    default on Linux, which is enough for 300 clients. Kafka's JVM does the same.
+    """Raise the soft limit of open files to 65,536, or to the hard limit if that is lower. Linux's default of 1,024 is
+    enough for 300 clients. Kafka's JVM raises it too.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = _FILES if hard == resource.RLIM_INFINITY else min(_FILES, hard)
@@ -41,7 +41,7 @@ def raise_open_files() -> None:
 
 
 def admission_of_clients(settings: Settings, hooks: NodeHooks) -> Admission:
-    """How many connections of clients there may be."""
+    """Return the admission of client connections, with the limits of the settings."""
     limits = ConnectionLimits.of(
         open_files(),
         connections=settings.max_connections,
@@ -55,7 +55,7 @@ def admission_of_clients(settings: Settings, hooks: NodeHooks) -> Admission:
 
 
 def bound_clients(gateway: Gateway, sockets: ClientSockets, settings: Settings, metrics: NodeMetrics) -> None:
-    """Bound what clients of these sockets may take, before the first one connects."""
+    """Apply the limits of clients; to be called before the first one connects."""
     gateway.answers, gateway.quotas = answer_memory(settings, metrics), quotas(settings, metrics)
     bound_work(settings, metrics)
     count_logins(sockets.listeners, metrics)
@@ -63,8 +63,8 @@ def bound_clients(gateway: Gateway, sockets: ClientSockets, settings: Settings, 
 
 
 def bound_work(settings: Settings, metrics: NodeMetrics) -> None:
-    """How much of one client's requests is taken up, and opened, before others have their turn; metrics count how often
-    that came to bear. These bounds and counts are the process's, as its event loop is.
+    """Set how much of one client's requests is handled and decompressed before other clients have their turn. Metrics
+    count how often these limits took effect. Limits and counts are per process, as is the event loop.
     """
     BOUNDS.move(settings.max_request_elements, settings.turn_elements, settings.decompression_byte_rate)
     metrics.read_count("turns_cut", lambda: TURN.cut)
@@ -74,14 +74,14 @@ def bound_work(settings: Settings, metrics: NodeMetrics) -> None:
 
 
 def count_logins(listeners: Sequence[ClientListener], metrics: NodeMetrics) -> None:
-    """Metrics show how many logins brokers check at this moment, and how many wait for that."""
+    """Register metrics of the logins that brokers check now, and of those that wait for it."""
     checkers = [each.logins.authenticator for each in listeners if each.logins is not None]
     metrics.read_gauge("logins_under_way", lambda: float(sum(each.under_way for each in checkers)))
     metrics.read_gauge("logins_waiting", lambda: float(sum(each.waiting for each in checkers)))
 
 
 def request_memory(settings: Settings, metrics: NodeMetrics) -> RequestMemory:
-    """For large requests of all clients; metrics show how much of it is taken."""
+    """Return the memory for large requests of all clients; metrics show its use."""
     memory = RequestMemory(settings.queued_max_request_bytes)
     metrics.read_gauge("request_memory_bytes", lambda: float(memory.used))
     metrics.read_gauge("request_memory_waiting", lambda: float(memory.waiting))
@@ -89,7 +89,7 @@ def request_memory(settings: Settings, metrics: NodeMetrics) -> RequestMemory:
 
 
 def answer_memory(settings: Settings, metrics: NodeMetrics) -> AnswerMemory:
-    """For answers of all clients until they are read; metrics show how much of it is taken."""
+    """Return the memory for answers to all clients until they are read; metrics show its use."""
     memory = AnswerMemory(settings.queued_max_response_bytes)
     metrics.read_gauge("response_memory_bytes", lambda: float(memory.used + memory.arriving))
     metrics.read_gauge("response_memory_waiting", lambda: float(memory.waiting))
@@ -97,7 +97,7 @@ def answer_memory(settings: Settings, metrics: NodeMetrics) -> AnswerMemory:
 
 
 def quotas(settings: Settings, metrics: NodeMetrics) -> Quotas | None:
-    """Of principals; None where they have none."""
+    """Return the quotas of principals; None if none is set."""
     limits = QuotaLimits(
         settings.quota_producer_byte_rate, settings.quota_consumer_byte_rate, settings.quota_request_rate
     )
@@ -105,13 +105,13 @@ def quotas(settings: Settings, metrics: NodeMetrics) -> Quotas | None:
 
 
 def audiences(settings: Settings, gateway: Gateway) -> Audiences | None:
-    """Of shadows; None where they have no bounds."""
+    """Return the limits of shadows' readers; None if none is set."""
     limits = AudienceLimits(settings.shadow_max_readers, settings.shadow_consumer_byte_rate)
     return Audiences(limits, gateway.clients) if limits.readers or limits.byte_rate else None
 
 
 def idle_watch(settings: Settings, gateway: Gateway) -> IdleWatch:
-    """Closes connections that ask for nothing; it learns of each one that is made from here on."""
+    """Return the watch that closes idle connections; it is told of each new connection from now on."""
     clients = gateway.clients
 
     def end(connection: ClientConnection, spoke: bool) -> None:

@@ -1,8 +1,8 @@
 """One node: composes the rooms, starts them in order, drains them on SIGTERM, reads its settings again on SIGHUP.
 
-Start: HTTP side (alive, not ready) → Kafka → changelog → Redis → clients. Redis may be away and come later; Kafka is
-waited for; a Redis that evicts keys, internal topics that are not safe, or a node id in use end the start with what
-to do about it.
+Start: HTTP side (alive, not ready) → Kafka → changelog → Redis → clients. Redis may be down at the start; the
+node waits for Kafka. A Redis that evicts keys, unsafe internal topics, or a node id in use end the start with a message
+that says what to do.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ from sidecar.telemetry.logs import configure
 _KAFKA_RETRY_S: Final = 1.0
 _REFRESH_S: Final = 30.0
 DRAIN_S: Final = 10.0
-"""Seconds for what is in flight when the node ends, of `process.END_S`; the rest is for closing."""
+"""The part of `process.END_S` (seconds) in which requests in flight may finish; the rest is for closing."""
 
 
 class Node(Parts):
@@ -133,11 +133,11 @@ class Node(Parts):
             self._background.append(rooms.loops.start("ACLs", rooms.acls.run))
         self.state, self.problem = NodeState.SERVING, ""
         gc.collect()
-        gc.freeze()  # what stands after the start lives as long as the node
+        gc.freeze()  # objects of the start live as long as the node
         self._log.info("serving", listeners=[str(each) for each in self.listeners])
 
     async def _bind(self, gateway: Gateway) -> None:
-        """Take all addresses; clients wait until the listeners start. Raises `StartError`."""
+        """Bind all addresses; clients wait until the listeners start. Raises `StartError`."""
         try:
             if self._admin is not None:
                 await self._admin.start()
@@ -150,7 +150,7 @@ class Node(Parts):
         self.nodes = NodeDirectory(advertised(self.settings, ports))
 
     def _kafka_answers(self, *, yes: bool) -> None:
-        """Until the changelog is read, whose tailer reports it from then on."""
+        """Set the gauge `kafka_up` during the start; afterwards it shows the state of the changelog's tailer."""
         self.metrics.read_gauge("kafka_up", lambda: float(yes))
 
     async def _reach_kafka(self) -> None:
@@ -185,7 +185,7 @@ class Node(Parts):
                 return changelog
 
     async def _read_on(self, changelog: Changelog) -> None:
-        """Read what others wrote without waiting for this node: it was not one of the live ones yet."""
+        """Read the records that others wrote without waiting for this node, as it was not live yet."""
         self.problem = "reading the changelog"
         while True:
             try:
@@ -198,7 +198,7 @@ class Node(Parts):
                 return
 
     async def _read_acls(self, acls: AclMirror) -> None:
-        """Nobody is served before: what clients may do is not known."""
+        """Read the ACLs; until then clients' permissions are unknown, so none is served."""
         self.problem = "reading the ACLs"
         while True:
             try:
@@ -220,11 +220,11 @@ class Node(Parts):
                 await self.store.note_kafka(cluster_id)
         except MetadataUnavailable as error:
             self.hooks.redis_failed(error)
-        except MetadataError as error:  # not Redis, or not one that may be used
+        except MetadataError as error:  # not a Redis server, or one that is not usable
             raise StartError(str(error)) from None
 
     async def _check_one_redis(self, one: OneRedis) -> None:
-        """Raises `StartError` where other nodes of the cluster run with another Redis."""
+        """Raise `StartError` if other nodes of the cluster run with another Redis."""
         self.one_redis = one
         try:
             await one.join()
@@ -234,7 +234,7 @@ class Node(Parts):
             self._log.warning("redis_not_compared", problem=str(error), retry_in_s=_REFRESH_S)
 
     async def _refresh(self) -> None:
-        """Know the brokers also when no client asks."""
+        """Refresh the list of brokers even if no client asks for it; check Redis too."""
         while True:
             await asyncio.sleep(_REFRESH_S)
             try:
@@ -244,8 +244,8 @@ class Node(Parts):
             await self._look_at_redis()
 
     async def _look_at_redis(self) -> None:
-        """A node that serves goes on with a Redis that may forget, and says so."""
-        with suppress(MetadataError):  # the heartbeat says so; brokers are looked at again in any case
+        """Check Redis again. A serving node continues with a Redis that may evict keys, and logs it."""
+        with suppress(MetadataError):  # the heartbeat reports it; the refresh continues in any case
             try:
                 await self.store.check_server()
             except MetadataMisconfigured as error:
@@ -266,7 +266,7 @@ class Node(Parts):
     # Settings that change --------------------------------------------------------------------------------------------
 
     def _take(self, loaded: LoadedSettings) -> None:
-        """Go on with other settings; only those differ that `sidecar.settings.loaded.RELOADABLE` names."""
+        """Apply reloaded settings; only those named in `sidecar.settings.loaded.RELOADABLE` differ."""
         self.loaded = loaded
         self.settings = settings = loaded.settings
         configure(settings.log_level, settings.log_format, node_id=settings.node_id)
@@ -288,8 +288,8 @@ class Node(Parts):
     # End ----------------------------------------------------------------------------------------------------------
 
     async def drain(self) -> bool:
-        """Let clients go on elsewhere: nothing new is taken, what is in flight finishes. False where it did not within
-        `DRAIN_S`.
+        """Move clients to other nodes: accept nothing new, finish requests in flight. Returns False if they did not
+        finish within `DRAIN_S`.
         """
         self.state, self.problem = NodeState.DRAINING, "the node is shutting down: it finishes what is in flight"
         self._log.info("draining")
@@ -318,7 +318,7 @@ class Node(Parts):
             await rooms.gateway.finish()
 
     def left(self) -> dict[str, object]:
-        """What is not finished, for the log."""
+        """Return what is not finished, for the log."""
         found: dict[str, object] = {"problem": self.problem}
         if (rooms := self.rooms) is not None:
             found["held_bytes"] = rooms.forwarder.held_bytes
@@ -327,7 +327,7 @@ class Node(Parts):
         return found
 
     async def stop(self) -> None:
-        """Close everything; harmless after a start that failed."""
+        """Close everything; may be called after a failed start."""
         self.problem = "the node is shutting down: it closes its connections"
         self._lag.stop()
         await self._listening.close()

@@ -1,10 +1,11 @@
-"""One Redis for all nodes of a cluster: found out at the start, and while another node starts.
+"""Checks that all nodes of a cluster use one Redis: when a node starts, on that node and on the running ones.
 
-Two groups of nodes of one name on one Kafka, with a Redis each, would both think that they decide, and take topics from
-each other for ever. Kafka fences the loser, so nothing is corrupted, and nothing stays owned. Each Redis has a
-random name; the changelog says which one the cluster uses. A node that starts with another one says so there and waits
-for a lease: a node that runs, and whose own Redis has its name still, insists, and the one that starts is refused. If
-nobody insists, Redis was emptied or moved while no node ran. Nodes that run are never refused by one that starts.
+Two groups of nodes with the same cluster name on one Kafka, each with its own Redis, would take topics from each other
+without end. Kafka fences the loser, so no data is corrupted, but no topic keeps its owner. Each Redis has a random
+name; the changelog records which one the cluster uses. A node that starts with another Redis writes a record with its
+name and waits for one lease. A running node whose own Redis still has its name writes an objection, and the starting
+node is refused. Without an objection Redis was emptied or moved while no node ran. A starting node never stops running
+ones.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from sidecar.protocol.ids import Offset
 from sidecar.v1 import state_pb2 as state
 
 NOT_NOW: Final = (MetadataError, UpstreamError, KafkaError, ChangelogError, TimeoutError)
-"""Why it cannot be found out yet: asked again later."""
+"""Errors because of which the check is not possible now; it is repeated later."""
 _SEEN_S: Final = 10.0
 
 
@@ -33,7 +34,7 @@ class OtherRedisError(Exception):
 
 
 class OneRedis:
-    """As one node sees it. `problem`: why this node must not be used; "" where its Redis is the cluster's."""
+    """The check of one node. `problem`: why this node must not be used; "" if its Redis is the cluster's."""
 
     def __init__(self, changelog: Changelog, store: MetadataStore, tasks: Tasks, cluster: str, node_id: int) -> None:
         self.problem = ""
@@ -47,7 +48,7 @@ class OneRedis:
         self._unsubscribe = changelog.tailer.subscribe(self._changed, REDIS_KEY)
 
     def close(self) -> None:
-        """Follow the changelog no more."""
+        """Stop following the changelog."""
         self._unsubscribe()
 
     @property
@@ -56,10 +57,10 @@ class OneRedis:
         return bool(self._own)
 
     async def join(self) -> None:
-        """Find out whether this node's Redis is the cluster's; it becomes that where no other is in use. Takes a lease
-        where the changelog names another one.
+        """Check that this node's Redis is the cluster's; make it the cluster's if no other is in use. Waits for one
+        lease if the changelog names another one.
 
-        Raises `OtherRedisError`, and `NOT_NOW` where Redis or Kafka do not answer.
+        Raises `OtherRedisError`, and `NOT_NOW` if Redis or Kafka do not answer.
         """
         own = await self._store.identity(secrets.token_hex(16))
         known = self._changelog.view.redis()
@@ -69,7 +70,7 @@ class OneRedis:
             self._changed(change)
 
     async def _ask(self, own: str) -> list[Change]:
-        """Name another Redis than the changelog does, and wait for an objection; what others said after that."""
+        """Write a record that names this node's Redis, wait for an objection, return later records of others."""
         words, news = list[Change](), asyncio.Event()
 
         def heard(change: Change) -> None:
@@ -96,7 +97,7 @@ class OneRedis:
             self._asks = False
 
     def _changed(self, change: Change) -> None:
-        """Another node's word, while this one runs."""
+        """Handle another node's record while this node runs."""
         if change.after is None or not self._own or self._asks:
             return
         word: state.Redis = change.after.value
@@ -108,12 +109,12 @@ class OneRedis:
             self._tasks.start(self._insist(word))
 
     async def _insist(self, word: state.Redis) -> None:
-        """A node starts with another Redis: where this one's has its name still, it is refused."""
+        """Object to a node that starts with another Redis, if this node's Redis still has its name."""
         try:
             found = await self._store.identity(self._own)
             if found == self._own:
                 await self._changelog.append([Record(REDIS_KEY, self._word(found, insists=True))])
-            elif found == word.id:  # this node's own was emptied, and named anew
+            elif found == word.id:  # this node's Redis was emptied and got a new name
                 self._own, self.problem = found, ""
         except NOT_NOW:
             self.problem = self._sentence(word)
@@ -131,13 +132,13 @@ class OneRedis:
 
 
 def _follows_none(words: list[Change], offset: Offset, own: str) -> bool:
-    """Whether the word at an offset is the first one, or there was one of the same Redis in front of it."""
+    """Return whether the record at an offset is the first one, or follows one of the same Redis."""
     former = next(word.before for word in words if word.after is not None and word.after.offset == offset)
     return former is None or former.value.id == own
 
 
 def _objection(words: list[Change], offset: Offset, own: str) -> state.Redis | None:
-    """Another Redis' word after an offset."""
+    """Return the first record of another Redis after an offset, if any."""
     said = [word.after.value for word in _behind(words, offset) if word.after is not None]
     return next((word for word in said if word.id != own), None)
 

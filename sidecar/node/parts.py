@@ -1,4 +1,4 @@
-"""What a node is made of, as the modules that compose, serve and show it see it; and its rooms, once it serves."""
+"""The parts of a node, for the modules that compose, serve and show it; and its rooms, once they are composed."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from sidecar.telemetry.hooks import NodeMetrics
 
 @dataclass(slots=True)
 class Rooms:
-    """What a serving node is made of."""
+    """The rooms of a serving node."""
 
     loops: Loops
     changelog: Changelog
@@ -52,13 +52,13 @@ class Rooms:
     keeper: Keeper
     shadow_keeper: ShadowKeeper
     acls: AclMirror | None
-    """None where Kafka's ACLs are not enforced on clients."""
+    """None if Kafka's ACLs are not enforced on clients."""
 
 
 class Parts:
-    """What there is of a node with its settings, and how it is now. `problem`: why it does not serve; `rooms`: None
-    before it does. `settings_read`: when the settings were read last, in Unix seconds; `settings_good`: whether they
-    could be taken over then. Raises `StartError`.
+    """The parts that a node has from its settings on, and its state. `problem`: why it does not serve; `rooms`: None
+    before they are composed. `settings_read`: when settings were last read successfully, in Unix seconds;
+    `settings_good`: whether the last reading succeeded. Raises `StartError`.
     """
 
     def __init__(self, loaded: LoadedSettings) -> None:
@@ -93,11 +93,11 @@ class Parts:
 
     @property
     def listeners(self) -> list[ListenerFacts]:
-        """Every listener as it is: where it listens, and the address that its clients get."""
+        """For each listener where it listens, and the address that its clients get."""
         return listener_facts(self.settings, self.nodes.me)
 
     def registration(self) -> Registration:
-        """What this node says of itself with each heartbeat."""
+        """Return the facts about this node that each heartbeat publishes."""
         rooms = self.rooms
         return Registration(
             node_id=self.settings.node_id,
@@ -114,7 +114,7 @@ class Parts:
 
 
 def rooms_of(node: Parts) -> Rooms:
-    """Raises `UnavailableError`, with the reason, before the node serves."""
+    """Return the node's rooms. Raises `UnavailableError`, with the reason, before they are composed."""
     if node.rooms is None:
         raise UnavailableError(node.problem)
     return node.rooms

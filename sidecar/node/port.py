@@ -1,4 +1,4 @@
-"""What a node answers its HTTP side with: facts, values only, and the ways in which a call can fail.
+"""The values that a node returns to its HTTP side, and the errors of the calls.
 
 The calls are `sidecar.node.view`. All this lies beside the node and not in `sidecar.admin`, as a node may not
 import what is above it.
@@ -25,7 +25,7 @@ from sidecar.shadow.cursor_room import Numbers
 
 
 class NodeState(StrEnum):
-    """Where a node is in its life."""
+    """The phase of a node's life."""
 
     STARTING = "starting"
     SERVING = "serving"
@@ -46,8 +46,8 @@ class Producer:
 
 @dataclass(frozen=True, slots=True)
 class ProducerIds(Producer):
-    """All that is known of a producer name: `offsets` of the records with those ids (None: not known), when a record
-    of it came last (`last_seen_ms`, Unix ms), whether a connected session writes under it.
+    """All that is known of a producer name: `offsets` of the records with those ids (None: not known), `last_seen_ms`
+    of its last record by partition (Unix ms), `in_use`: whether a connected session writes under it.
     """
 
     offsets: Mapping[int, int | None]
@@ -57,7 +57,7 @@ class ProducerIds(Producer):
 
 @dataclass(frozen=True, slots=True)
 class Topic:
-    """Everything REST says of a topic, or of a prefix (`payments.*`: no partitions, no owner).
+    """Everything that REST returns of a topic, or of a prefix (`payments.*`: no partitions, no owner).
 
     `policy` None: not governed. `generation` 0: never owned. `owners`: None unless the scope is partition, then the
     owners by partition (`owner` is None). `deduplication` None: a prefix, or no such topic yet; `deduplication_detail`
@@ -77,16 +77,16 @@ class Topic:
     deduplication: State | None = None
     deduplication_detail: str | None = None
     generations: Mapping[int, int] | None = None
-    """By partition, of those that anybody ever owned; None unless the scope is partition."""
+    """The generations of all partitions that ever had an owner; None unless the scope is partition."""
     shadow_stats: Mapping[str, Numbers] | None = None
-    """By shadow; None where it was not asked for."""
+    """The numbers of each shadow; None if not requested."""
     policies: Mapping[str, Policy] | None = None
-    """The policies that cover it, by topic or prefix, each with its own fields; None where it was not asked for."""
+    """The policies that cover it, by topic or prefix, each with its own fields; None if not requested."""
 
 
 @dataclass(frozen=True, slots=True)
 class Deduplicated:
-    """Topics with deduplication that a node serves, by what it knows of their sequence ids."""
+    """The numbers of topics with deduplication that a node serves, by the state of their sequence ids."""
 
     ready: int = 0
     reading: int = 0
@@ -121,7 +121,7 @@ class ListenerFacts:
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """A node and what it sees. `started_ms`: Unix milliseconds; `kafka_cluster_id` None: never reached.
+    """A node and its view of the cluster. `started_ms`: Unix milliseconds; `kafka_cluster_id` None: never reached.
 
     `advertise` and the addresses of `nodes` are those of the first listener.
     """
@@ -171,7 +171,7 @@ class ShadowState(StrEnum):
     MAKING = "making"
     OPEN = "open"
     CLOSED = "closed"
-    """Its source is gone, or is another topic by now."""
+    """Its source was deleted, or its source's name now belongs to another topic."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,7 +191,7 @@ class Shadow(catalog.Shadow):
 @dataclass(frozen=True, slots=True)
 class PartitionLog:
     """The log of one partition: its leader's broker id, its first offset, the next one after its last (high watermark),
-    and its size on the leader in bytes, None where the broker does not say.
+    and its size on the leader in bytes, None if the broker does not return it.
     """
 
     partition: int
@@ -203,8 +203,8 @@ class PartitionLog:
 
 @dataclass(frozen=True, slots=True)
 class ShownRecord:
-    """A record, and the generation of the ownership under which it was written: None where that is not the one that
-    stands now, or not known to this node.
+    """A record, and the generation of the ownership under which it was written: None if that is not the present
+    ownership, or if this node does not know it.
     """
 
     record: LastRecord
@@ -213,8 +213,8 @@ class ShownRecord:
 
 @dataclass(frozen=True, slots=True)
 class IfMatch:
-    """What a change is made under alone: the topic's generation, or that of a partition, is one of these. None: it need
-    only exist.
+    """The condition of a change: the generation of the topic, or of a partition, is one of `generations`. None: the
+    topic or policy only has to exist.
     """
 
     generations: frozenset[int] | None
@@ -225,46 +225,44 @@ class IfMatch:
 
 
 class PortError(Exception):
-    """A call that failed for a reason that the caller sees. The message is meant for people."""
+    """A call failed for a reason that is reported to the caller. The message is for people."""
 
 
 class NotFoundError(PortError):
-    """No such topic, it has no policy to delete, or nobody wrote there under a name."""
+    """There is no such topic, no policy to delete, or no such producer name in the topic."""
 
 
 class ConflictError(PortError):
-    """Not in this state: nothing to fence or release, no deduplication, a name in use, or the topic has changed
-    meanwhile.
+    """The present state does not allow the call: nothing to fence or release, no deduplication, a name in use, or a
+    topic that has changed meanwhile.
     """
 
 
 class GenerationError(PortError):
-    """The generation is none of those that a change was to be made under. Nothing was done."""
+    """The generation is none of those that the change requires. Nothing was done."""
 
     @classmethod
     def of(cls, name: str, current: int) -> GenerationError:
-        """`current`: what it is."""
+        """Make the error from the topic's name and its `current` generation."""
         return cls(f"the generation of {name} is {current} now; nothing was done")
 
 
 class UnavailableError(PortError):
-    """Kafka or Redis is away, or a takeover is under way: worth another try."""
+    """Kafka or Redis does not answer, or a takeover is under way; another attempt may succeed."""
 
     @classmethod
     def unsettled(cls, error: Exception, look: str) -> UnavailableError:
-        """A change that failed on its way to Kafka, and may still have arrived there. `look`: a command that shows
-        it.
-        """
+        """Make the error of a change that failed, but may still have been done. `look`: a command that shows it."""
         return cls(f"{error}. It may have been done anyway: check with `{look}`")
 
 
 class NothingDoneError(UnavailableError):
-    """The topic moves between nodes: nothing was begun, so it may be asked for again at once, here or there."""
+    """The topic moves between nodes: nothing was begun, so the call may be repeated at once, on either node."""
 
 
 class ElsewhereError(NothingDoneError):
-    """Another node serves the topic; `admin` is where its HTTP side listens (host:port), None where this node cannot
-    reach it.
+    """Another node serves the topic; `admin` is the address of its HTTP side (host:port), None if that is not known to
+    be another address than this node's.
     """
 
     def __init__(self, message: str, admin: str | None) -> None:
@@ -273,4 +271,4 @@ class ElsewhereError(NothingDoneError):
 
 
 class InvalidError(PortError):
-    """A legal value that this topic or this node cannot take."""
+    """A legal value that is not possible for this topic or this node."""

@@ -1,7 +1,7 @@
-"""A node as a process: from its settings to its exit code, and how long its end may take, whatever hangs.
+"""A node as a process: from its settings to its exit code. The end of the process has a time limit.
 
-From the first SIGTERM or SIGINT on that has a bound, well below the 30 seconds after which orchestrators kill. What is
-finished and what is closed, and in which order, is the node's business.
+The limit counts from the first SIGTERM or SIGINT and is well below the 30 seconds after which orchestrators kill.
+`Node` decides what is finished and closed, and in which order.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from sidecar.settings.loaded import LoadedSettings
 from sidecar.telemetry.logs import configure
 
 END_S: Final = 15.0
-"""Seconds from the first signal to the end of the process at the latest."""
+"""The time limit in seconds from the first signal to the end of the process."""
 CUT_OFF: Final = 11
-"""The exit code where something that was in flight was not finished."""
+"""The exit code if requests in flight did not finish."""
 _SAME_S: Final = 1.0
-"""Seconds within which a second signal is the first one again: coreutils' `timeout` sends each one twice."""
+"""A second signal within this time (seconds) is ignored: coreutils' `timeout` sends each signal twice."""
 
 
 class Ending:
-    """Whether this process was asked to end. `left` says, for the log, what is not finished."""
+    """Handles signals to end the process. `left` returns what is not finished, for the log."""
 
     def __init__(self, left: Callable[[], Mapping[str, object]]) -> None:
         self.asked = asyncio.Event()
@@ -40,7 +40,7 @@ class Ending:
         self._asked_at = 0.0
 
     def listen(self) -> None:
-        """Take SIGTERM and SIGINT from here on."""
+        """Handle SIGTERM and SIGINT from now on."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._signalled)
@@ -60,7 +60,7 @@ class Ending:
 
 
 def end_process(code: int) -> NoReturn:
-    """End at once. The loop is not closed: uvloop would wait there for ever for sockets whose peers do not read."""
+    """End the process at once. The loop is not closed: uvloop would wait without end for peers that do not read."""
     sys.stderr.flush()
     os._exit(code)
 
@@ -75,7 +75,7 @@ async def _serve(loaded: LoadedSettings, admin: AdminFactory) -> int:
     ending.listen()
     loop = asyncio.get_running_loop()
     loop.add_signal_handler(signal.SIGHUP, node.reloader.ask)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGHUP})  # held since before the settings were read
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGHUP})  # blocked since before the settings were read
     starting = loop.create_task(node.start())
     asked = loop.create_task(ending.asked.wait())
     code = 0

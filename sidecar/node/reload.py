@@ -1,7 +1,7 @@
-"""SIGHUP: a node reads its settings again and takes over what may change while it runs, or nothing where any is wrong.
+"""SIGHUP: a node reads its settings again and applies those that may change at run time, or none if any is invalid.
 
-The environment of a process does not change and flags do not either, so it is the file that is read again. Which
-settings may change is `sidecar.settings.loaded.RELOADABLE`; the others are named, and wait for the next start.
+Environment and flags of a process do not change, so only the file can have changed. The settings that may change are in
+`sidecar.settings.loaded.RELOADABLE`; changes of others are logged, and apply at the next start.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from typing import Protocol
 
     class Done(Protocol):
-        """Called with the outcome of a reading."""
+        """Called with the outcome of a reload."""
 
         def __call__(self, *, success: bool) -> None: ...
 
@@ -33,7 +33,7 @@ _PATIENCE_S: Final = 30.0
 
 
 class RereadError(Exception):
-    """The settings cannot be used as they stand now; `problems` says all that is wrong."""
+    """The settings are invalid now, or could not be read; `problems` lists everything that is wrong."""
 
     def __init__(self, problems: Sequence[str]) -> None:
         super().__init__("; ".join(problems))
@@ -41,9 +41,9 @@ class RereadError(Exception):
 
 
 class Reloader:
-    """Reads again whenever it was asked to, one reading after the other; several wishes meanwhile are one.
+    """Reads the settings on request, one reading after the other; requests during a reading cause one more.
 
-    `take` gets the settings from now on; `done` whether it went well.
+    `take` is called with the new settings, `done` with the outcome.
     """
 
     def __init__(self, loaded: LoadedSettings, take: Callable[[LoadedSettings], None], done: Done) -> None:
@@ -56,11 +56,11 @@ class Reloader:
             self._asked.set()
 
     def ask(self) -> None:
-        """To be called in the event loop's thread, at any time."""
+        """Request a reload; to be called in the event loop's thread, at any time."""
         self._asked.set()
 
     async def run(self) -> None:
-        """For as long as the node serves."""
+        """Reload on each request, until cancelled."""
         while True:
             await self._asked.wait()
             self._asked.clear()
@@ -79,7 +79,9 @@ class Reloader:
 
 
 def merged(old: LoadedSettings, new: LoadedSettings) -> tuple[LoadedSettings, list[str], list[str]]:
-    """`old` with all of `new` that may change at run time; the full names of what did so, and of what has to wait."""
+    """Return `old` with those values of `new` that may change at run time; and the full names of the settings that
+    changed, and of those that need a restart.
+    """
     differs = differing(old.settings, new.settings)
     taken = [name for name in differs if name in RELOADABLE]
     merged_settings = replace(old.settings, **{name: getattr(new.settings, name) for name in taken})
@@ -90,7 +92,7 @@ def merged(old: LoadedSettings, new: LoadedSettings) -> tuple[LoadedSettings, li
 
 
 async def reread(loaded: LoadedSettings) -> LoadedSettings:
-    """The settings that a node with these sources would get now. Raises `RereadError`."""
+    """Read the settings again from their sources, in a process of its own. Raises `RereadError`."""
     try:
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-P", str(_PROGRAM)),
@@ -116,6 +118,6 @@ async def reread(loaded: LoadedSettings) -> LoadedSettings:
         answer = json.loads(out)
         if "problems" not in answer:
             return LoadedSettings.from_json(answer["settings"])
-    except (ValueError, KeyError, TypeError) as error:  # of another version: the package was replaced under the node
+    except (ValueError, KeyError, TypeError) as error:  # of another version: the package was replaced
         raise RereadError([f"this version cannot read the settings, restart the node: {error!r}"]) from None
     raise RereadError(answer["problems"])

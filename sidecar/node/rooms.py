@@ -1,4 +1,4 @@
-"""The rooms of a node, made and tied together. Nothing in here waits for anything."""
+"""Creates the rooms of a node and connects them. This module does no I/O and awaits nothing."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from sidecar.shadow.records import SHADOW_SLOT, ShadowRecords
 
 
 def compose(node: Parts, gateway: Gateway, changelog: Changelog) -> Rooms:
-    """All rooms of a node whose changelog is read; they follow it from here on."""
+    """Create all rooms of a node whose changelog has been read; they follow it from now on."""
     settings = node.settings
     forwarder = Forwarder(
         node.upstream,
@@ -118,7 +118,7 @@ def compose(node: Parts, gateway: Gateway, changelog: Changelog) -> Rooms:
 
 
 def _has_exclusive_reader(governed: GovernedTopics, resolver: NameResolver, name: bytes) -> bool:
-    """Whether Fetch under a name goes by the claims of readers: a shadow's by the policy of its source."""
+    """Return whether Fetch under a name is checked against reader claims; for a shadow its source's policy decides."""
     source = resolver.source(name)
     topic = name if source is None else source.topic
     policy = governed.catalog.book.effective(topic.decode(errors="replace"))

@@ -1,5 +1,5 @@
 """The claim table: the owner of each resource, the order of the requests that wait for it, and the transitions. Pure:
-no IO, no clock of its own.
+no I/O, no clock.
 
 Theory of operation. The state is two tables:
 
@@ -21,7 +21,7 @@ not overlap may be judged on one state and applied together. `wait` enters a req
 at once, `leave` takes it out of all of them.
 
 For one wish the rules of `sidecar.access.rules` hold. Rivals are the owners of overlapping resources of other sessions.
-In front of the rules stand:
+These cases are decided before the rules:
 
     the token owns it already                  granted as it is
     the token had any of its wishes before     DEPOSED: it had this one, too, and lost it
@@ -59,8 +59,8 @@ _ERRORS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What a grant or a release does to the owners. `request`: it waits no longer. `evicts`: all that wait for what
-    overlaps with these is deposed, too.
+    """The effect of a grant or a release on the owners. `request`: this request no longer waits. `evicts`: all requests
+    that wait for resources which overlap with these are deposed too.
     """
 
     claims: Mapping[Key, state.Claim] = field(default_factory=dict[Key, state.Claim])
@@ -74,8 +74,8 @@ class Change:
 
 @dataclass(slots=True)
 class Effects:
-    """What a transition did: `lost` claims of other sessions or tokens, by their keys; waiting requests that were
-    `evicted`, and that became `ready`.
+    """The results of a transition. `lost`: claims that other sessions or tokens lost, with their keys; `evicted` and
+    `ready`: the waiting requests that were deposed, and those whose turn has come.
     """
 
     lost: list[tuple[Key, state.Claim]] = field(default_factory=list[tuple[Key, state.Claim]])
@@ -84,10 +84,10 @@ class Effects:
 
 
 class ClaimTable:
-    """The owners and the queues. `node` stands in answers as the serving one."""
+    """The owners and the queues. `node` is the serving node in answers."""
 
     def __init__(self, node: int, lost: LostTokens, *, queue_limit: int, claims_limit: int, places_limit: int) -> None:
-        """`queue_limit`: places per resource; `claims_limit`, `places_limit`: of everything together."""
+        """`queue_limit`: places in the queue of a resource; `claims_limit`, `places_limit`: for all resources."""
         self.owners: dict[Key, state.Claim] = {}
         self.waiting = WaitingRequests()
         self.queue_limit = queue_limit
@@ -103,7 +103,7 @@ class ClaimTable:
     # What it knows ------------------------------------------------------------------------------------------------
 
     def overlapping(self, key: Key) -> Iterator[Key]:
-        """The owned resources that overlap with one."""
+        """Yield the owned resources that overlap with one."""
         if key in self.owners:
             yield key
         whole = whole_of(key)
@@ -113,19 +113,19 @@ class ClaimTable:
             yield whole
 
     def keys_of_session(self, session: str) -> set[Key]:
-        """What a session owns."""
+        """Return the keys that a session owns."""
         return set(self._of_session.get(session, ()))
 
     def keys_of_token(self, token: bytes) -> set[Key]:
-        """What a request was granted and has still."""
+        """Return the keys that a token was granted and still owns."""
         return set(self._of_token.get(token, ()))
 
     def sessions(self) -> set[str]:
-        """All owners."""
+        """Return the sessions of all owners."""
         return set(self._of_session)
 
     def ownership(self, key: Key, resource: control.Resource | None = None) -> control.Ownership:
-        """What is answered of a resource: its owner, or nobody."""
+        """Return the ownership of a resource for answers: its owner, or none."""
         claim = self.owners.get(key)
         if claim is None:
             return control.Ownership(resource=resource, serving_node=self._node)
@@ -134,7 +134,7 @@ class ClaimTable:
     # Judging ------------------------------------------------------------------------------------------------------
 
     def judge(self, request: Request) -> ClaimVerdict:
-        """What becomes of a request in this state. It changes nothing."""
+        """Return the verdict on a request in this state. Changes nothing."""
         owned, gone = self._of_token.get(request.token, set()), self._lost.of(request.token)
         if owned or any(wish.key in gone for wish in request.wishes):
             kept = owned - gone
@@ -152,14 +152,14 @@ class ClaimTable:
         return ClaimVerdict(Prospect.READY, found)
 
     def _had(self, wish: Wish, *, is_owned: bool) -> control.Ownership:
-        """The answer to one wish of a token that was granted its wishes before: what it lost it never claims anew."""
+        """Return the answer to one wish of a token that was granted before: it cannot claim again what it lost."""
         answer = self.ownership(wish.key, wish.resource)
         if not is_owned:
             answer.error, answer.message = control.DEPOSED, gone_message(answer)
         return answer
 
     def _judge_wish(self, request: Request, wish: Wish) -> control.Ownership:
-        """The answer to one wish: NONE with the generation it would get, TIMED_OUT where it has to wait."""
+        """Return the answer to one wish: NONE with the generation it would get, TIMED_OUT if it has to wait."""
         own = self._covering(request.session, wish.key)
         if own is not None and wish.generation is None:
             return self._granted(request, wish, own.generation)
@@ -186,7 +186,7 @@ class ClaimTable:
         return self._refusal(wish, in_the_way, _ERRORS[answer], detail)
 
     def _covering(self, session: str, key: Key) -> state.Claim | None:
-        """The session's own claim to a resource, or to all of its topic."""
+        """Return the session's own claim to a resource, or to its whole topic."""
         whole = whole_of(key)
         for one in (key,) if whole is None else (key, whole):
             claim = self.owners.get(one)
@@ -201,7 +201,7 @@ class ClaimTable:
         return ClaimVerdict(Prospect.WAIT, found)
 
     def has_room_for(self, request: Request) -> bool:
-        """Whether places for it can be kept, among those of all others."""
+        """Return whether the request has places in the queues, or `places_limit` allows them."""
         return request.token in self.waiting.by_token or self.waiting.wishes + len(request.wishes) <= self._places_limit
 
     def _granted(self, request: Request, wish: Wish, generation: int) -> control.Ownership:
@@ -216,7 +216,7 @@ class ClaimTable:
     def _refusal(
         self, wish: Wish, rivals: list[state.Claim], error: control.Error, detail: str = ""
     ) -> control.Ownership:
-        """What is in the way: the owner with the highest generation, or those that wait."""
+        """Return the answer that names the obstacle: the owner with the highest generation, or the waiting requests."""
         if not rivals:
             message = f"others wait for it: {len(self.waiting.queue(wish.key)) or 1}"
             answer = control.Ownership(resource=wish.resource, serving_node=self._node)
@@ -229,8 +229,8 @@ class ClaimTable:
         return answer
 
     def grant(self, request: Request, verdict: ClaimVerdict, now_ms: int, client: str) -> Change:
-        """What granting does, by a verdict of this state; nothing where the token owns it all. `now_ms`: Unix time;
-        `client`: for people. Completes the verdict's times.
+        """Return the change that grants a request, by a verdict on this state; empty if the token owns all wishes.
+        `now_ms`: Unix time; `client`: the client's address, for people. Fills in the verdict's `since_ms`.
         """
         claims: dict[Key, state.Claim] = {}
         gone: dict[Key, None] = {}
@@ -260,18 +260,18 @@ class ClaimTable:
         return Change(claims, tuple(key for key in gone if key not in claims), request, tuple(evicts))
 
     def release(self, keys: Iterable[Key]) -> Change:
-        """The change in which the owners of `keys` release them; keys without an owner are left out."""
+        """Return the change in which the owners of `keys` release them; leaves out keys without an owner."""
         return Change(gone=tuple(key for key in keys if key in self.owners))
 
     # Transitions --------------------------------------------------------------------------------------------------
 
     def load(self, claims: Iterable[tuple[Key, state.Claim]]) -> None:
-        """Begin with what the changelog says."""
+        """Load the claims of the changelog into an empty table."""
         for key, claim in claims:
             self._own(key, claim)
 
     def apply(self, change: Change) -> Effects:
-        """A change is written down: do it."""
+        """Apply a change that is in the log."""
         effects = Effects()
         request = change.request
         touched = [*change.gone, *change.claims]
@@ -294,7 +294,7 @@ class ClaimTable:
         return effects
 
     def wait(self, request: Request, now_ms: int) -> Effects:
-        """Take a place in every queue of the request at the same moment, or keep those it has."""
+        """Enter a request into all of its queues at once; if it is in them already, change nothing."""
         effects = Effects()
         if request.token not in self.waiting.by_token:
             self.waiting.add(request, now_ms)
@@ -302,14 +302,16 @@ class ClaimTable:
         return effects
 
     def leave(self, tokens: Iterable[bytes]) -> Effects:
-        """Give up all places of these requests."""
+        """Remove these requests from all queues."""
         effects = Effects()
         touched = [key for token in tokens for key in self.waiting.remove(token)]
         self._settle(touched, effects)
         return effects
 
     def _settle(self, touched: Iterable[Key], effects: Effects, sessions: Collection[str] = ()) -> None:
-        """Owners or queues of these changed: whose turn is it now? `sessions` own other things than before."""
+        """Find the requests whose turn has come after owners or queues of `touched` changed. `sessions`: those whose
+        owned resources changed.
+        """
         for waiting in self.waiting.next_in_line(dict.fromkeys(touched), sessions):
             was, waiting.ready = waiting.ready, self.is_ready(waiting)
             if waiting.ready and not was:
@@ -334,7 +336,7 @@ class ClaimTable:
         return claim
 
     def is_ready(self, waiting: WaitingRequest) -> bool:
-        """Whether nothing is in the way of a waiting request any more."""
+        """Return whether nothing blocks a waiting request any more."""
         wishes = waiting.request.wishes
         if self._is_blocked(waiting, wishes[waiting.blocked]):
             return False
@@ -347,14 +349,14 @@ class ClaimTable:
     def _is_blocked(self, waiting: WaitingRequest, wish: Wish) -> bool:
         session = waiting.request.session
         if wish.generation is not None or self._covering(session, wish.key) is not None:
-            return False  # granted or refused, whatever waits
+            return False  # is granted or refused at once: other waiting requests do not matter
         if any(self.owners[key].session != session for key in self.overlapping(wish.key)):
             return True
         return self.waiting.is_anybody_ahead(waiting.token, wish.key)
 
 
 def shown(claim: state.Claim, node: int) -> control.Ownership:
-    """A claim as clients see it."""
+    """Return a claim as clients see it."""
     return control.Ownership(
         resource=claim.resource,
         generation=claim.generation,
@@ -366,12 +368,12 @@ def shown(claim: state.Claim, node: int) -> control.Ownership:
 
 
 def label(claim: state.Claim) -> str:
-    """An owner's name, or its session."""
+    """Return an owner's name, or its session if it has no name."""
     return claim.name or claim.session
 
 
 def _deposed_names(before: state.Claim | None, rivals: list[state.Claim]) -> list[str]:
-    """The names that lost the resource while it was held, the newest last."""
+    """Return the names that lost the resource since it was last free, the newest last; at most `DEPOSED_NAMES`."""
     names = list(before.deposed) if before is not None else []
     for rival in rivals:
         names += [*rival.deposed, rival.name]
@@ -380,7 +382,7 @@ def _deposed_names(before: state.Claim | None, rivals: list[state.Claim]) -> lis
 
 
 def _discard(index: dict[NameT, set[MemberT]], name: NameT, member: MemberT) -> None:
-    """Take a member out of a set of an index, and the set when it is empty."""
+    """Remove a member from a set of an index, and the set if it is empty then."""
     members = index.get(name)
     if members is not None:
         members.discard(member)

@@ -1,8 +1,8 @@
-"""One append after the other, each with all that is ready by then: what is decided together is written in one batch.
+"""Group commit: one append after the other, each with all work that is ready by then, as one batch.
 
-Work waits in the order in which it came. Requests that touch nothing in common are decided on the same state of the
-claim table and written as one batch, which is in the log as a whole or not at all. They are applied once it is. So
-decisions see only what is in the log, and nothing has to be taken back.
+Work waits in the order of its arrival. Work items with no resource in common are decided on the same state of the claim
+table and written as one batch, which is in the log as a whole or not at all. They are applied once it is in the log. So
+decisions are based only on what is in the log, and nothing has to be undone.
 """
 
 import asyncio
@@ -21,28 +21,28 @@ from sidecar.resources.requests import ClaimVerdict, Request, refuse_all
 from sidecar.v1 import control_pb2 as control
 
 BATCH_BYTES: Final = 4 * 1024 * 1024
-"""Half of what the ownership topic takes."""
+"""Half of the ownership topic's limit for a batch."""
 BATCH_RECORDS: Final = 5_000
 WORK_AT_ONCE: Final = 500
-"""As much is decided before others have a turn: thousands of sessions may end at one moment."""
+"""The number of work items decided before other tasks run: thousands of sessions may end at once."""
 _LOOKED_AT: Final = 10_000
-"""Resources that are looked at for one batch: what waits for others' turns must not hold up the loop."""
+"""The number of resources examined for one batch: a long queue must not block the event loop."""
 _RECORD_OVERHEAD: Final = 64
 _RECORD_BYTES: Final = 5_120
-"""More than a record has besides its resource: names of deposed sessions, the owner's, and the like."""
+"""An upper bound of a record's size without its resource: names of deposed sessions, the owner's name, and so on."""
 _TIMES: Final = 3
-"""A resource is in the key, in the value, and its group besides."""
+"""How often a record repeats a resource, at most: in the key, in the value, and the group."""
 
 
 @dataclass(slots=True, eq=False)
 class Work:
-    """Something that changes owners. `touched` returns the resources it is about, `decide` what it changes now, nothing
-    where it is done without. `session` and `token`: whose; "" and b"" for any. `ends_session`: it ends all that the
-    session has. `claims`: it may claim, so that the arbiter has to be asked.
+    """A work item that may change owners. `touched` returns its resources; `decide` returns its change now, empty if it
+    needs none. `session` and `token`: to whom it belongs, "" and b"" for none. `ends_session`: it ends everything of
+    the session. `claims`: it may claim, so the right to coordinate must be confirmed first.
 
-    Once its change is written down `apply` is called with that, then `over` with the offset of the last record of its
-    batch, None where nothing was to be written. Where it came to nothing `over` gets the reason: surely not in the log,
-    or this node coordinates no more.
+    Once its change is in the log, `apply` is called with the change, then `over` with the offset of the last record of
+    the batch, or None if there was nothing to write. On failure `over` gets the error: the change is certainly not in
+    the log, or this node no longer coordinates.
     """
 
     touched: Callable[[], Collection[Key]]
@@ -55,7 +55,7 @@ class Work:
     claims: bool = False
 
     def written(self, change: Change, last: Offset | None) -> None:
-        """Its change is in the log."""
+        """Apply the change, which is in the log, and report the end of the work."""
         if change:
             self.apply(change)
         self.over(last, None)
@@ -63,7 +63,7 @@ class Work:
 
 @dataclass(slots=True)
 class _Busy:
-    """What work in front touches."""
+    """The resources, tokens and sessions of earlier work."""
 
     keys: set[Key] = field(default_factory=set[Key])
     topics: set[Key] = field(default_factory=set[Key])
@@ -86,7 +86,7 @@ class _Busy:
 
 
 def encoded_size(records: Sequence[Record]) -> int:
-    """About how many bytes these take in a batch."""
+    """Return the approximate size of these records in a batch, in bytes."""
     size = 0
     for record in records:
         key, value = record.encode()
@@ -96,8 +96,8 @@ def encoded_size(records: Sequence[Record]) -> int:
 
 @dataclass(eq=False)
 class Commits:
-    """The appends of one coordinator epoch. `_confirm` is awaited in front of each batch that claims; what it raises
-    fails the claims in it. `_broken` is called once it is not known any more what is in the log.
+    """The appends of one coordinator epoch. `_confirm` is awaited before each batch with claims; if it raises, the
+    claims in the batch fail. `_broken` is called if the outcome of an append is unknown.
     """
 
     _journal: StampedJournal
@@ -112,7 +112,7 @@ class Commits:
         self._idle.set()
 
     def submit(self, work: Work) -> None:
-        """Decide and write it when its turn comes; it gets the outcome."""
+        """Queue work, to be decided and written when its turn comes; `work.over` gets the outcome."""
         if self._closed is not None:
             work.over(None, self._closed)
             return
@@ -122,13 +122,13 @@ class Commits:
             self._tasks.start(self._run())
 
     def close(self, error: KafkaError) -> None:
-        """Nothing more is written; whatever waits fails with this."""
+        """Write nothing more; all queued work fails with this error."""
         self._closed = error
         while self._queue:
             self._queue.popleft().over(None, error)
 
     async def settled(self) -> None:
-        """Returns when nothing is under way."""
+        """Return once no work is under way."""
         await self._idle.wait()
 
     async def _run(self) -> None:
@@ -143,7 +143,7 @@ class Commits:
             self._idle.set()
 
     def _gather(self) -> list[tuple[Work, Change]]:
-        """The work that can go together, with what it changes; what needs no record is done."""
+        """Return the work for the next batch with its changes; finish work that needs no record."""
         batch: list[tuple[Work, Change]] = []
         busy, rest = _Busy(), deque[Work]()
         size = records = looked_at = 0
@@ -181,9 +181,9 @@ class Commits:
             return
         try:
             first = await self._journal.append(records)
-        except (AppendRefusedError, RetryTimeoutError) as error:  # surely not in the log
+        except (AppendRefusedError, RetryTimeoutError) as error:  # certainly not in the log
             self._fail(batch, KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"it could not be stored: {error}"))
-        except Exception as error:  # noqa: BLE001  whatever it was, what is in the log is unknown
+        except Exception as error:  # noqa: BLE001  whatever the error, the outcome of the append is unknown
             self._broken(error)
             self._fail(batch, self._closed or _NOT_NOW)
         except BaseException:
@@ -197,7 +197,7 @@ class Commits:
                     work.written(change, type(first)(first + len(records) - 1))
 
     async def _confirmed(self, batch: list[tuple[Work, Change]]) -> list[tuple[Work, Change]]:
-        """Without the claims where nobody may claim now."""
+        """Return the batch, without its claims if the right to coordinate cannot be confirmed."""
         if not any(work.claims for work, _ in batch):
             return batch
         try:
@@ -216,19 +216,19 @@ _NOT_NOW: Final = KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, "nothing can be cla
 
 
 def records_of(change: Change) -> list[Record]:
-    """What a change is in the log. The owner comes first: a reader that sees that a partition's claim is gone finds
-    what took its place, and severs by that.
+    """Return the records of a change. New owners come before tombstones: a reader of the tombstone of a partition's
+    claim then already knows the new owner, and can close the connections of the old one.
     """
     return [*[Record(*item) for item in change.claims.items()], *[Record(key, None) for key in change.gone]]
 
 
 def may_be_too_large(request: Request) -> bool:
-    """Whether it is worth a look at what a request takes in the log."""
+    """Return whether a request may be too large for a batch, by a cheap upper bound."""
     return sum(_RECORD_BYTES + _TIMES * len(wish.key.topic) for wish in request.wishes) > BATCH_BYTES
 
 
 def too_large(request: Request, change: Change) -> ClaimVerdict | None:
-    """The refusal of a grant that does not fit into one batch; None where it does."""
+    """Return the refusal of a grant that does not fit into one batch; None if it fits."""
     size = encoded_size(records_of(change))
     if size <= BATCH_BYTES:
         return None

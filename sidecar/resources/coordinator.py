@@ -1,8 +1,8 @@
-"""The coordinator of free strings and reader claims, as one node is it or sees it: the room's interface. Behind it what
-is written down: a request that is granted, one that lets go, a session that ended.
+"""The coordinator of free strings and reader claims: the room's interface on every node. It writes grants, releases and
+the ends of sessions to the log.
 
 The rules are in `claim_table`, the right to write in `lease` and `epoch`, the order of what is written in `commits`.
-This module brings connections and sessions to them. All of it runs in one event loop. It sends no answers: the
+This module connects them with connections and sessions. All of it runs in one event loop. It sends no answers: the
 handler of a request asks `ready`, then `look`, then `take` or `wait`, and asks again when a listener of
 `ClaimsState` is called.
 """
@@ -34,7 +34,9 @@ _NOTHING: Final = Change()
 
 
 class Coordinator:
-    """Grants and takes back. `state`: what this node knows, and whom it notifies. `lease`: whether it coordinates."""
+    """Grants and releases claims. `state`: what this node knows of them, and its listeners. `lease`: the right to
+    coordinate.
+    """
 
     def __init__(self, state: ClaimsState) -> None:
         self.state = state
@@ -42,7 +44,7 @@ class Coordinator:
 
     @property
     def coordinates(self) -> bool:
-        """Whether this node does."""
+        """Whether this node coordinates."""
         return self.state.coordinates
 
     async def ready(self) -> None:
@@ -52,7 +54,7 @@ class Coordinator:
     # Claiming -----------------------------------------------------------------------------------------------------
 
     def look(self, request: Request) -> ClaimVerdict:
-        """What would become of a request now, as far as it is written down. Changes nothing."""
+        """Return the verdict on a request, by the claims that are in the log. Changes nothing."""
         if self.state.epoch is None:
             return ClaimVerdict(Prospect.BUSY)
         verdict = self.state.table.judge(request)
@@ -62,11 +64,11 @@ class Coordinator:
         return verdict
 
     async def take(self, asker: Asker, request: Request) -> ClaimVerdict:
-        """Judge again, and if it is READY write it down: with the ownerships, once this node's view has them.
+        """Judge a request again, and if it is READY, write its claims. Returns once this node's view has them, or 10 s
+        after they are in the log.
 
-        What was deposed by it is severed. Any other verdict changed nothing. Raises `KafkaError` 6
-        NOT_LEADER_OR_FOLLOWER where this node coordinates no more, 5 LEADER_NOT_AVAILABLE where nothing can be claimed
-        now.
+        Closes the connections of deposed sessions. Any other verdict changes nothing. Raises `KafkaError` 6
+        NOT_LEADER_OR_FOLLOWER if this node no longer coordinates, 5 LEADER_NOT_AVAILABLE if nothing can be claimed now.
         """
         commits, done = self._writing(), self._awaited()
         self.state.sessions.bind(asker, request.session)
@@ -92,9 +94,9 @@ class Coordinator:
         return verdict
 
     def _decide(self, asker: Asker, request: Request) -> tuple[ClaimVerdict, Change]:
-        """What becomes of a request whose turn it is."""
+        """Return the verdict on a request whose turn has come, and its change."""
         if not self._may_hold(asker, request.session):
-            return ClaimVerdict(Prospect.BUSY), _NOTHING  # nobody hears the answer
+            return ClaimVerdict(Prospect.BUSY), _NOTHING  # the client is disconnected and cannot get the answer
         verdict = self.state.table.judge(request)
         if verdict.prospect is not Prospect.READY:
             return verdict, _NOTHING
@@ -103,11 +105,11 @@ class Coordinator:
         return (verdict, change) if refusal is None else (refusal, _NOTHING)
 
     def wait(self, asker: Asker, request: Request) -> ClaimVerdict:
-        """Take a place in every queue of a request, or keep those it has, where it is not refused; return the verdict.
-        One that could have all waits for something of another room: a later one does not overtake it. The places
-        are kept until `leave`, or the end of the session.
+        """Enter a request into all of its queues unless it is refused, and return the verdict.
+        A READY request is entered too: it waits for resources of another room, and later requests must not overtake it.
+        It stays in the queues until `leave`, or the end of the session.
 
-        Raises `KafkaError` 6 where this node coordinates no more.
+        Raises `KafkaError` 6 NOT_LEADER_OR_FOLLOWER if this node no longer coordinates.
         """
         self._writing()
         verdict = self.look(request)
@@ -121,18 +123,18 @@ class Coordinator:
         return verdict
 
     def is_waiting(self, token: bytes) -> bool:
-        """Whether a request has places."""
+        """Return whether a request is in the queues."""
         return token in self.state.table.waiting.by_token
 
     def leave(self, tokens: Iterable[bytes]) -> None:
-        """Give up the places of requests; harmless without any."""
+        """Remove requests from their queues; ignores those that are in none."""
         self.state.happened(self.state.table.leave(tokens))
 
     async def release(self, token: bytes, keys: Collection[Key] | None = None) -> None:
-        """Let go of the token's claims to these, or of all its claims and places; harmless again.
+        """Release the token's claims to `keys`, or all its claims and queue places; may be repeated.
 
-        Returns once that is written down. Raises `KafkaError` 6 where this node coordinates no more, 5 where it cannot
-        be written now.
+        Returns once the release is in the log. Raises `KafkaError` 6 NOT_LEADER_OR_FOLLOWER if this node no longer
+        coordinates, 5 LEADER_NOT_AVAILABLE if it cannot be written now.
         """
         commits, done = self._writing(), self._awaited()
 
@@ -148,29 +150,29 @@ class Coordinator:
         await self._seen(await done)
 
     def lost_by(self, token: bytes) -> Collection[Key]:
-        """What a request was granted, or waited for, and lost, as far as this node has seen it."""
+        """Return the keys that a token was granted, or waited for, and lost, as far as this node has read the log."""
         return self.state.lost.of(token)
 
     def bind(self, asker: Asker, session: str) -> None:
-        """A connection shows that a session lives (Own, Watch). Raises `KafkaError` 42 INVALID_REQUEST beyond 1,000
+        """Note that a connection speaks for a session (Own, Watch). Raises `KafkaError` 42 INVALID_REQUEST beyond 1,000
         sessions.
         """
         self.state.sessions.bind(asker, session)
 
     def connection_closed(self, connection: int) -> None:
-        """A client's connection is gone."""
+        """Note that a client's connection has closed; end the sessions that end with it."""
         self.end(self.state.sessions.closed(connection, self.state.now()))
-        self.lease.wake()  # one that is waited for may be over before the next tick
+        self.lease.wake()  # a session's grace may end before the next tick
 
     def end(self, sessions: Iterable[str]) -> None:
-        """These are over: what they have is let go of, tried again until that is written down."""
+        """End sessions: release their claims and queue places, and retry until the release is in the log."""
         for session in sessions:
             if self.state.table.keys_of_session(session) or self.state.table.waiting.of_session(session):
                 self.state.over[session] = False
                 self._let_end(session)
 
     def _pass_time(self) -> None:
-        """End the sessions that did not come back, and those that could not be ended when they were over."""
+        """End the sessions whose grace is over, and retry those whose release failed."""
         self.end(self.state.sessions.overdue(self.state.now()))
         for session, under_way in list(self.state.over.items()):
             if not under_way:
@@ -184,7 +186,7 @@ class Coordinator:
 
         def decide() -> Change:
             if self.state.sessions.is_present(session):
-                return _NOTHING  # it came back meanwhile
+                return _NOTHING  # it has reconnected
             self.leave(self.state.table.waiting.of_session(session))
             return self.state.table.release(touched())
 
@@ -206,14 +208,14 @@ class Coordinator:
         return asyncio.get_running_loop().create_future()
 
     async def _seen(self, last: Offset | None) -> None:
-        """What was answered is in force on this node."""
+        """Wait until this node's view has the record at `last`, for at most 10 s."""
         if last is not None:
-            with suppress(TimeoutError, ChangelogError):  # it is written down, so it is answered all the same
+            with suppress(TimeoutError, ChangelogError):  # it is in the log, so the answer is sent anyway
                 await self.state.services.changelog.tailer.reached(last, timeout=_SEEN_S)
 
     def _count(self, verdict: ClaimVerdict) -> None:
         if verdict.prospect is Prospect.READY:
-            return  # counted when it was written down
+            return  # counted once it is in the log
         errors = {each.error for each in verdict.ownerships if each.error} - {control.TIMED_OUT}
         outcome = control.Error.Name(min(errors)).lower() if errors else "waiting"
         if verdict.prospect is not Prospect.BUSY:
@@ -223,7 +225,7 @@ class Coordinator:
         return asker.is_alive() if Session(session).is_plain else self.state.sessions.is_present(session)
 
     def _granted(self, asker: Asker, change: Change) -> None:
-        """A grant is written down: it is in force, and those that lost by it are cut off."""
+        """Apply a grant that is in the log, and close the connections of the sessions that it deposed."""
         request = change.request
         assert request is not None
         effects = self.state.table.apply(change)
@@ -245,7 +247,7 @@ class Coordinator:
             self.end([request.session])
 
     def _let_go(self, change: Change) -> None:
-        """A release is written down."""
+        """Apply a release that is in the log."""
         effects = self.state.table.apply(change)
         self.state.events.claims_answered("released", len(effects.lost))
         if effects.lost:
@@ -255,7 +257,7 @@ class Coordinator:
 
 
 def _settle(done: asyncio.Future[Offset | None], last: Offset | None, error: KafkaError | None) -> None:
-    """For one that waits for the end of work, unless it is gone."""
+    """Set the result of a future that waits for the end of work, unless it is cancelled."""
     if done.done():
         return
     if error is None:
@@ -265,7 +267,7 @@ def _settle(done: asyncio.Future[Offset | None], last: Offset | None, error: Kaf
 
 
 def _text(claim: state.Claim) -> str:
-    """A resource, for people."""
+    """Return a text for the claim's resource, for people."""
     resource = claim.resource
     name = resource.name or resource.topic
     part = f"/{resource.partition}" if resource.HasField("partition") else ""

@@ -1,9 +1,9 @@
-"""How a node becomes the one that coordinates: its epoch of the slot of `__claims`, and the claims it finds.
+"""How a node becomes the coordinator of claims: it opens an epoch of the slot of `__claims` and loads the claims.
 
 The order makes it safe, as in `sidecar.exclusive.takeover`: open the slot, fence the ownership partition, read it up
-to the marker, append `Serving` under the new epoch. After that no older coordinator's record lies or comes; what it
-granted is what is found. Connections of another node's, or of another time, are gone for all that is known here: the
-claims of `conn:` sessions are taken away in the same batch.
+to the marker, append `Serving` under the new epoch. After that no record of an older coordinator can follow, and all
+claims that it granted have been read. This node cannot know the connections of other nodes or earlier epochs. So it
+deletes the claims of `conn:` sessions right after `Serving`, in the same batch if they fit.
 """
 
 from collections.abc import Mapping
@@ -21,7 +21,7 @@ from sidecar.protocol.session import Session
 from sidecar.v1 import state_pb2 as state
 
 CLAIMS: Final = "__claims"
-"""The pseudo topic whose server coordinates. No topic of this name is ever governed."""
+"""The pseudo topic: the node that serves it coordinates. No topic of this name is ever governed."""
 
 _SEEN_S: Final = 10.0
 _RECORDS_AT_ONCE: Final = 5_000
@@ -29,7 +29,7 @@ _RECORDS_AT_ONCE: Final = 5_000
 
 @dataclass(frozen=True, slots=True)
 class CoordinatorEpoch:
-    """The right to write claims, for as long as nobody newer has it. `claims`: those found, of `pid:` sessions."""
+    """The right to write claims, until another node opens a newer epoch. `claims`: those found, of `pid:` sessions."""
 
     slot: WriterSlot
     stamp: Stamp
@@ -38,24 +38,24 @@ class CoordinatorEpoch:
 
 
 def fencing_token(claim: Entry[state.Claim], serving: Entry[state.Serving] | None) -> int:
-    """The fencing token of a claim (Kleppmann, "How to do distributed locking"): the offset of its record, which rises
-    with every claim, whatever was let go of or compacted since. 0 where no coordinator is known.
+    """Return the fencing token of a claim (Kleppmann, "How to do distributed locking"): the offset of its record, which
+    rises with every claim, even after releases and compaction. 0 if no coordinator is known.
 
-    Above the time in microseconds at which the log began to have claims: operators may create a lost log anew, and its
-    offsets begin again. That holds as long as less than a million records a second are written to it, and falls short
-    by what the brokers' clocks differ where the log is made anew on a broker whose clock is behind, or while a node
-    coordinates that is older than `Serving.fencing_base`.
+    The offset is added to the time in microseconds at which claims in the log began, because operators may create a
+    lost log anew, whose offsets start again at 0. So tokens rise while fewer than a million records a second are
+    written. They may be too low by the difference of the brokers' clocks if the log is created anew on a broker whose
+    clock is behind, and also while a node coordinates whose version has no `Serving.fencing_base`.
     """
     return 0 if serving is None else fencing_base(serving) + claim.offset
 
 
 def fencing_base(serving: Entry[state.Serving] | None) -> int:
-    """What the next record that opens a coordinator's epoch repeats; 0: it is the first one of its log."""
+    """Return the base for the next record that opens a coordinator epoch; 0: it is the first one in its log."""
     return 0 if serving is None else serving.value.fencing_base or serving.at_ms * 1000
 
 
 async def open_epoch(services: NodeServices) -> CoordinatorEpoch:
-    """Take the slot. Raises `FencedError`, `KafkaError`, `ChangelogError`, `UpstreamError`, TimeoutError."""
+    """Open a coordinator epoch. Raises `FencedError`, `KafkaError`, `ChangelogError`, `UpstreamError`, TimeoutError."""
     changelog = services.changelog
     view, key = changelog.view, Key(Kind.SERVING, CLAIMS, MASTER_SLOT)
     slot = WriterSlot(services.upstream, transactional_id(services.cluster, CLAIMS))
@@ -89,7 +89,7 @@ async def open_epoch(services: NodeServices) -> CoordinatorEpoch:
 
 
 async def keep_alive(services: NodeServices, epoch: CoordinatorEpoch) -> None:
-    """Renew the fence, before anything forgets it. Raises as `open_epoch`."""
+    """Renew the fence before brokers forget it. Raises what `open_epoch` raises."""
     partitions = services.changelog.fenced()
     await epoch.slot.keep_alive(partitions)
     found = services.changelog.view.serving(CLAIMS)
@@ -97,8 +97,8 @@ async def keep_alive(services: NodeServices, epoch: CoordinatorEpoch) -> None:
 
 
 async def keep_alive_interval(services: NodeServices) -> float:
-    """How often, in seconds, by the settings of the brokers and of the ownership topic. Raises `UpstreamError`,
-    `KafkaError`.
+    """Return the interval of keep-alives in seconds, by the settings of the brokers and of the ownership topic. Raises
+    `UpstreamError`, `KafkaError`.
     """
     topic = services.changelog.partition.topic
     return (await read_keep_alives(services.upstream, [topic])).get(topic, DEFAULT_KEEP_ALIVE).interval

@@ -1,6 +1,6 @@
 """The right to coordinate claims: one node at a time has it, by a lease in Redis and the fence of a slot in Kafka.
 
-Kafka makes it safe: a coordinator that was replaced without knowing cannot append any more. When it finds out, it
+Kafka makes it safe: a replaced coordinator that has not noticed it cannot append any more. When it notices, it
 closes the connections whose claims ended with its epoch. The node asks Redis for the coordinator, and asks again before
 each batch of claims: while Redis does not answer, nothing new is claimed, and owners keep what they own.
 """
@@ -33,7 +33,7 @@ _KEPT_ALIVE_SHARE: Final = 0.8
 
 
 class CoordinatorLease:
-    """The right to coordinate: taken, kept, lost and handed on. `state` says on this node whether it has it."""
+    """Takes, renews, gives up and hands over the right to coordinate; `state` records whether this node has it."""
 
     def __init__(self, state: ClaimsState, pass_time: Callable[[], None]) -> None:
         """`pass_time` ends the sessions that are overdue; it is called while this node coordinates."""
@@ -50,10 +50,10 @@ class CoordinatorLease:
     # Taking and losing it ---------------------------------------------------------------------------------------------
 
     async def ready(self) -> None:
-        """Return once this node coordinates; become it where nobody does and this node is the first in line.
+        """Return once this node coordinates; take the right if no node has it and this node is the first in line.
 
-        Raises `KafkaError` 6 NOT_LEADER_OR_FOLLOWER where another node does or should (`node` says which), 5
-        LEADER_NOT_AVAILABLE where nobody can now.
+        Raises `KafkaError` 6 NOT_LEADER_OR_FOLLOWER if another node coordinates or should (`node`), 5
+        LEADER_NOT_AVAILABLE if no node can now.
         """
         while self._state.epoch is None:
             if self._state.draining:
@@ -66,13 +66,13 @@ class CoordinatorLease:
 
     @property
     def is_fresh(self) -> bool:
-        """Whether the lease of the right to coordinate still holds: nobody else has it then."""
+        """Whether this node's lease of the right to coordinate is valid: then no other node has the right."""
         return self._lease.held
 
     async def confirm(self) -> None:
-        """Find out whether another node has coordinated since, which the ownership topic shows: a node that was stalled
-        may not have noticed, and while Redis is away nothing else shows it. Raises `KafkaError` 6 where one has, 5
-        where that cannot be known now.
+        """Check that this node still coordinates. If its lease has ended, read the ownership topic to its end: a node
+        that was stalled may not have noticed a newer coordinator, and without Redis only the log shows it. Raises
+        `KafkaError` 6 NOT_LEADER_OR_FOLLOWER if there is one, 5 LEADER_NOT_AVAILABLE if the log cannot be read.
         """
         if not self.is_fresh:
             try:
@@ -85,7 +85,7 @@ class CoordinatorLease:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "another node coordinates claims now")
 
     async def _try_to_open(self) -> KafkaError | None:
-        """For all that ask at the same moment: why this node does not coordinate; None where it does."""
+        """Try to become coordinator, once for all concurrent callers; return the reason if that fails, else None."""
         try:
             await self._open()
         except KafkaError as error:
@@ -112,7 +112,9 @@ class CoordinatorLease:
         self._begin(epoch, began)
 
     async def _take_lease(self) -> None:
-        """Ask for the right to coordinate. Raises `KafkaError` 5, 6."""
+        """Request the right to coordinate from Redis. Raises `KafkaError` 5 LEADER_NOT_AVAILABLE, 6
+        NOT_LEADER_OR_FOLLOWER.
+        """
         services = self._state.services
         serving = services.changelog.view.serving(CLAIMS)
         last_node = serving.value.node if serving is not None else None
@@ -140,7 +142,7 @@ class CoordinatorLease:
         self._woken.set()
 
     async def _confirm(self) -> None:
-        """The right to coordinate still holds. Raises `KafkaError`; another node having it ends the epoch."""
+        """Renew the right to coordinate. Raises `KafkaError`; if another node has the right, ends the epoch."""
         try:
             await self._take_lease()
         except KafkaError as error:
@@ -153,12 +155,12 @@ class CoordinatorLease:
         self._step_down(str(error))
 
     def _is_outdated(self, epoch: CoordinatorEpoch) -> bool:
-        """Another node has opened a later epoch."""
+        """Return whether another node has opened a later epoch."""
         serving = self._state.services.changelog.view.serving(CLAIMS)
         return serving is not None and serving.writer != epoch.stamp
 
     def _step_down(self, reason: str) -> None:
-        """The epoch is over. What connections own by themselves ended with it: they shall not believe otherwise."""
+        """End the epoch, and close the connections whose own claims (`conn:` sessions) ended with it."""
         epoch, commits, table = self._state.epoch, self._state.commits, self._state.table
         self._state.serving = False
         if epoch is None or commits is None:
@@ -190,13 +192,13 @@ class CoordinatorLease:
             self._step_down("another node took the claims over")
 
     def served_topics(self) -> list[str]:
-        """What a heartbeat asserts."""
-        if self._beat_sent is None:  # of several on their way the first one counts
+        """Return the topics that a heartbeat asserts: `__claims` if this node coordinates."""
+        if self._beat_sent is None:  # if several are under way, the lease counts from the first
             self._beat_sent = self._lease.sending()
         return [CLAIMS] if self._state.serving else []
 
     def heard(self, lost: set[str]) -> None:
-        """A heartbeat's answer: what another live node serves."""
+        """Handle a heartbeat's answer. `lost`: the asserted topics that another live node serves."""
         if CLAIMS in lost:
             self._step_down("another node has the right to coordinate claims")
         elif self._state.serving and self._beat_sent is not None:
@@ -206,8 +208,8 @@ class CoordinatorLease:
     # Time ---------------------------------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Until cancelled: end sessions that did not come back, take over what nobody coordinates any more, keep the
-        fence alive.
+        """Until cancelled: end sessions whose grace is over, take over claims that no node coordinates any more, renew
+        the fence.
         """
         while True:
             self._woken.clear()
@@ -225,7 +227,7 @@ class CoordinatorLease:
                     await self._woken.wait()
 
     def _is_orphaned(self) -> bool:
-        """Somebody coordinated once, nobody does now, and this node is the first in line."""
+        """Return whether a node coordinated once, none does now, and this node is the first in line."""
         if self._state.draining or self._state.services.changelog.view.serving(CLAIMS) is None:
             return False
         return self._state.node == self._state.services.node_id
@@ -251,11 +253,11 @@ class CoordinatorLease:
             self._fence_due = now + interval * _KEPT_ALIVE_SHARE
 
     def wake(self) -> None:
-        """Something may be due before the next tick."""
+        """Let `run` check now what is due, before the next tick."""
         self._woken.set()
 
     async def drain(self) -> None:
-        """Take nothing new, finish what is under way, let another node coordinate."""
+        """Accept no new work, finish the work under way, hand the right over to another node."""
         self._state.draining = True
         if self._state.commits is not None:
             with suppress(TimeoutError):
@@ -266,11 +268,11 @@ class CoordinatorLease:
         self._unsubscribe()
         self._unsubscribe = _nothing
         if was_serving:
-            with suppress(MetadataUnavailable):  # then the lease runs out
+            with suppress(MetadataUnavailable):  # then the lease ends by itself
                 await self._state.services.store.hand_over(
                     CLAIMS, self._state.services.node_id, self._state.services.boot
                 )
 
 
 def _nothing() -> None:
-    """It was done already."""
+    """Do nothing: the subscription has ended already."""

@@ -1,11 +1,11 @@
-"""Which readers may fetch and commit: claims of readers as the changelog has them, on every node. Decides; closes
-nothing.
+"""Which readers may fetch and commit: the reader claims of the changelog, on every node. This module only decides; it
+closes no connections.
 
-A claim belongs to one group and is on a topic or on one of its partitions. The claim on the partition counts before
-the one on the topic; the two may have different holders between two records of one batch. Without a claim every client
-may fetch and commit. A commit is checked against the claims of its group. A Fetch names no group, so a holder in any
-group may read the partition. It is checked only if the policy `exclusive_reader` holds for the name that is read: a
-shadow has its own claims and its source's policy.
+A claim belongs to one group and is on a topic or on one of its partitions. The claim on the partition has precedence
+over the one on the topic; the two may have different holders between two records of one batch. Without a claim every
+client may fetch and commit. A commit is checked against the claims of its group. A Fetch names no group, so a holder in
+any group may read the partition. It is checked only if the policy `exclusive_reader` applies to the name that is read:
+a shadow has its own claims and its source's policy.
 
 A connection is the holder's if it is the claim's session, asked for the claim's session by its producer id, or has the
 claim's name. If a former holder had the same name, or the name is a library's default, only sessions count (Kafka wiki
@@ -38,13 +38,13 @@ class Reader(Protocol):
 
     @property
     def reader_name(self) -> str:
-        """The name in its client.id; "" where that is none (`ClientIdentity.is_named`)."""
+        """The name in its client.id; "" if it has none (`ClientIdentity.is_named`)."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """The holder of a claim. `name`: as readers are known; `deposed`: names of those who lost it while it was held."""
+    """The holder of a claim. `name`: its reader name; `deposed`: the names of former holders that lost the claim."""
 
     session: str
     name: str
@@ -53,28 +53,28 @@ class Holder:
 
     @classmethod
     def of_record(cls, record: state.Claim) -> Holder:
-        """Read a changelog record."""
+        """Make the holder from a changelog record."""
         return cls(record.session, record.name, frozenset(record.deposed), record.generation)
 
     def has_session(self, reader: Reader) -> bool:
-        """Whether a connection is, or asked for, the session that holds the claim."""
+        """Return whether a connection is the holder's session, or asked for it by Own or Watch."""
         return reader.session == self.session or self.session in reader.bound_sessions
 
     def is_reader(self, reader: Reader) -> bool:
-        """Whether a connection is the holder's."""
+        """Return whether a connection is the holder's, by session or by name."""
         if self.has_session(reader):
             return True
         return bool(self.name) and reader.reader_name == self.name and self.name not in self.deposed
 
 
 class HandOver(NamedTuple):
-    """A claim that went from one holder to another."""
+    """A change of a claim's holder."""
 
     old: Holder
     new: Holder
 
     def severs(self, reader: Reader) -> bool:
-        """Whether a connection is the old holder's, as far as that can be known, and not the new one's session."""
+        """Return whether to close a connection: it is the old holder's, by session or name, not the new one's."""
         if self.new.has_session(reader):
             return False
         if self.old.has_session(reader):
@@ -83,21 +83,21 @@ class HandOver(NamedTuple):
 
 
 def _ignore(_: object) -> None:
-    """The callback until the node sets its own."""
+    """Do nothing: the default until the node sets its own callback."""
 
 
 class ReaderClaims:
     """All claims of a cluster of nodes, as far as the changelog was read.
 
-    `any` is False if nothing is claimed for reading, `guards` if no Fetch has to be checked: then a reader costs one
-    test of them. `handed_over` is called when a claim has another holder, `narrowed` when a client may have lost the
-    right to read a topic. Neither may raise or block.
+    `any` is False if there is no reader claim; `guards` is False if no Fetch has to be checked. `handed_over` is called
+    when a claim gets another holder, `narrowed` when a client may have lost the right to read a topic. Neither may
+    raise or block.
     """
 
     __slots__ = ("_claims", "_guarded", "_is_exclusive", "any", "guards", "handed_over", "narrowed")
 
     def __init__(self, is_exclusive: Callable[[bytes], bool]) -> None:
-        """`is_exclusive`: whether the policy `exclusive_reader` holds for a name."""
+        """`is_exclusive`: whether the policy `exclusive_reader` applies to a name."""
         self.any = False
         self.guards = False
         self.handed_over: Callable[[HandOver], None] = _ignore
@@ -107,7 +107,9 @@ class ReaderClaims:
         self._is_exclusive = is_exclusive
 
     def start(self, tailer: Tailer) -> None:
-        """Take over what the changelog says, and follow it for good. Subscribe those first whom `is_exclusive` asks."""
+        """Load the claims of the changelog and follow it. Listeners on which `is_exclusive` depends must subscribe
+        first.
+        """
         tailer.subscribe(self.changed, Kind.CLAIM, Kind.POLICY, Kind.SHADOW)
         for entry in tailer.view.claims():
             self._put(entry.value)
@@ -116,13 +118,13 @@ class ReaderClaims:
     # What it decides ------------------------------------------------------------------------------------------------
 
     def may_commit(self, group: str, topic: bytes, partition: int, reader: Reader) -> bool:
-        """Whether a connection may write the cursor of a group."""
+        """Return whether a connection may commit an offset of a group."""
         of_group = self._claims.get(topic, {}).get(group)
         holder = None if of_group is None else _nearest(of_group, partition)
         return holder is None or holder.is_reader(reader)
 
     def may_fetch(self, topic: bytes, partition: int, reader: Reader) -> bool:
-        """Whether a connection may read a partition under this name."""
+        """Return whether a connection may read a partition under this name."""
         if topic not in self._guarded:
             return True
         holders = [_nearest(of_group, partition) for of_group in self._claims[topic].values()]
@@ -130,18 +132,18 @@ class ReaderClaims:
         return not found or any(holder.is_reader(reader) for holder in found)
 
     def refuses(self, partitions: Iterable[tuple[bytes, int]], reader: Reader) -> bool:
-        """Whether a connection may not read one of these."""
+        """Return whether a connection may not read at least one of these partitions."""
         return any(not self.may_fetch(topic, partition, reader) for topic, partition in partitions)
 
     def may_delete(self, group: str, reader: Reader) -> bool:
-        """Whether a connection may delete a group with all its cursors: where nobody else has claimed any."""
+        """Return whether a connection may delete a group with all its offsets: no other client has a claim in it."""
         of_group = (groups.get(group, {}) for groups in self._claims.values())
         return all(holder.is_reader(reader) for holders in of_group for holder in holders.values())
 
     # How it learns --------------------------------------------------------------------------------------------------
 
     def changed(self, change: Change) -> None:
-        """One record of the changelog, in the order of the log."""
+        """Apply one record of the changelog, in log order."""
         if change.key.kind is Kind.CLAIM:
             self._claim_changed(change.before, change.after)
         else:
@@ -163,8 +165,9 @@ class ReaderClaims:
             self._compare(before.value, after.value)
 
     def _see_who_took(self, record: state.Claim) -> None:
-        """End claims that the new one overlaps: a partition's claim when another client claims the topic, and the other
-        way round. In the log the new claim comes before the old one's tombstone; nowhere else do two holders overlap.
+        """Report the new holders of claims that overlap with a deleted one: of the topic if it was a partition's claim,
+        and the other way round. In the log the new claim comes before the old one's tombstone; only then do two holders
+        overlap.
         """
         topic, partition = _place(record)
         of_group = self._claims.get(topic, {}).get(record.group, {})
@@ -177,9 +180,9 @@ class ReaderClaims:
         if (before.session, before.name) == (after.session, after.name):
             return
         old, new = Holder.of_record(before), Holder.of_record(after)
-        if before.resource.name:  # nobody reads or commits a free string: no connection matters
+        if before.resource.name:  # a free string is not read or committed: only sessions matter
             if Session(before.session).is_plain:
-                return  # its node coordinates claims: it reports what was lost, then severs
+                return  # the coordinator, its own node, reports the loss and then closes it
             old, new = Holder(old.session, ""), Holder(new.session, "")
         self.handed_over(HandOver(old, new))
 
@@ -204,7 +207,7 @@ class ReaderClaims:
         return topic
 
     def _guard(self, changed: bytes = b"") -> None:
-        """Find the claimed topics of which readers are held to the claims; `changed`: the only one that can differ."""
+        """Find the claimed topics whose Fetches must be checked; `changed`: the only topic that can differ."""
         if changed:
             narrowed = {changed} if changed in self._claims and self._is_exclusive(changed) else set[bytes]()
             self._guarded -= {changed} - narrowed
@@ -219,7 +222,7 @@ class ReaderClaims:
 
 
 def _place(record: state.Claim) -> tuple[bytes, int | None]:
-    """Topic and partition (None: all of them) that a claim is about; no topic where it is a free string's."""
+    """Return topic and partition (None: all) of a claim; the topic is empty for a free string."""
     resource = record.resource
     return resource.topic.encode(), resource.partition if resource.HasField("partition") else None
 

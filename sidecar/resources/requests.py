@@ -1,4 +1,4 @@
-"""What is asked of the coordinator and what it answers, as values."""
+"""The coordinator's requests and verdicts, as values."""
 
 from dataclasses import dataclass
 from typing import Protocol
@@ -20,7 +20,7 @@ class Wish:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A set of claims, all or nothing. The same `token` again is the same request. `session`: whose they are to be."""
+    """A set of claims, all or nothing. The same `token` again is the same request. `session`: the claiming session."""
 
     token: bytes
     session: str
@@ -30,7 +30,7 @@ class Request:
 
 
 class Asker(Protocol):
-    """A client connection. `address` is for people: where it is and what it runs."""
+    """A client connection. `address` is for people: the client's address and software."""
 
     @property
     def session(self) -> str: ...
@@ -40,13 +40,13 @@ class Asker(Protocol):
     def address(self) -> str: ...
     def is_alive(self) -> bool: ...
     def sever(self) -> None:
-        """Close the connection, whatever is under way on it."""
+        """Close the connection, even with requests under way."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClaimVerdict:
-    """What is to be done with a request, and one ownership per wish in their order: what would be granted, or who holds
-    it and the error. BUSY: this node coordinates nothing now, `ready` first.
+    """The decision on a request, and one ownership per wish in their order: the one that would be granted, or the
+    present one with an error. BUSY: this node does not coordinate now; await `ready` first.
     """
 
     prospect: Prospect
@@ -54,12 +54,12 @@ class ClaimVerdict:
 
 
 def gone_message(now: control.Ownership) -> str:
-    """For one that lost or released a claim: its owner since, and what to do."""
+    """Return the message for a client that lost or released a claim: the present owner, and what to do."""
     owner = f"{now.owner_name} owns it" if now.owner_session else "nobody owns it"
     return f"{owner} now (generation {now.generation}); this claim was lost or released: claim with a new token"
 
 
 def refuse_all(request: Request, error: control.Error, message: str) -> ClaimVerdict:
-    """A request that is refused for one reason."""
+    """Return a verdict that refuses all wishes for one reason."""
     answers = [control.Ownership(resource=wish.resource, error=error, message=message) for wish in request.wishes]
     return ClaimVerdict(Prospect.REFUSED, tuple(answers))

@@ -1,7 +1,7 @@
-"""Which connections carry a session, and until when one without any is waited for. Pure; times are monotonic seconds.
+"""The connections of each session, and the grace of sessions without one. Pure; times are monotonic seconds.
 
-`conn:ID` is its connection and ends with it. `pid:N` is what its connections said they speak for (Own, Watch); without
-any it has a grace: for the next connection, or, of a session that another node knew, to show up here.
+A session `conn:ID` is its connection and ends with it. A session `pid:N` has the connections that named it in Own or
+Watch. Without any it has a grace in which to reconnect; so has a session that was known to another node.
 """
 
 from collections.abc import Collection, Iterable
@@ -12,7 +12,7 @@ from sidecar.protocol.session import Session
 from sidecar.resources.requests import Asker
 
 SESSIONS_LIMIT: Final = 1_000
-"""As many sessions may one connection speak for."""
+"""The number of sessions for which one connection may speak."""
 
 
 class Sessions:
@@ -25,7 +25,7 @@ class Sessions:
         self._until: dict[str, float] = {}
 
     def bind(self, asker: Asker, session: str) -> None:
-        """A connection speaks for a session. Raises `KafkaError` 42 INVALID_REQUEST where it does so for too many."""
+        """Note that a connection speaks for a session. Raises `KafkaError` 42 INVALID_REQUEST if it has too many."""
         if not asker.is_alive():
             return  # its end would not be reported
         connection = asker.connection_id
@@ -39,21 +39,21 @@ class Sessions:
         self._until.pop(session, None)
 
     def askers(self, session: str) -> Collection[Asker]:
-        """The connections that speak for a session."""
+        """Return the connections that speak for a session."""
         return tuple(self._connections.get(session, {}).values())
 
     def is_present(self, session: str) -> bool:
-        """Whether a connection speaks for it, or it is still waited for."""
+        """Return whether a connection speaks for the session, or its grace is not over."""
         return session in self._connections or session in self._until
 
     def wait_for(self, sessions: Iterable[str], until: float) -> None:
-        """These have something to lose: give those without a connection this time."""
+        """Give those of these sessions that have no connection a grace until this time."""
         for session in sessions:
             if session not in self._connections:
                 self._until[session] = until
 
     def closed(self, connection: int, now: float) -> list[str]:
-        """A connection is gone: the sessions that end with it, now."""
+        """Remove a closed connection, and return the sessions that end with it now."""
         ended: list[str] = []
         for session in self._of.pop(connection, ()):
             carried = self._connections[session]
@@ -68,16 +68,16 @@ class Sessions:
         return ended
 
     def overdue(self, now: float) -> list[str]:
-        """The sessions that were waited for long enough; nobody waits for them any more."""
+        """Remove and return the sessions whose grace is over."""
         found = [session for session, until in self._until.items() if until <= now]
         for session in found:
             del self._until[session]
         return found
 
     def next_end(self) -> float | None:
-        """When the next one will be."""
+        """Return when the next session's grace ends; None if there is none."""
         return min(self._until.values(), default=None)
 
     def forget(self) -> None:
-        """Nobody is waited for here."""
+        """End the grace of all sessions without ending them."""
         self._until.clear()

@@ -1,7 +1,7 @@
-"""What a node knows of the claims to strings and readers: as coordinator by its claim table, else by the changelog.
+"""What a node knows of free strings and reader claims: the coordinator by its claim table, others by the changelog.
 
-What the two modules above it share: `lease` changes who coordinates, `coordinator` what is granted. It only looks and
-calls its listeners.
+The two modules above share this state: `lease` changes who coordinates, `coordinator` changes the claims. The state
+itself only answers questions and calls its listeners.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -27,13 +27,13 @@ Listener: TypeAlias = Callable[[bytes, Collection[Key]], None]
 
 
 class ClaimEvents(Protocol):
-    """What happens to claims, for metrics and logs."""
+    """Events of claims, for metrics and logs."""
 
     def claims_answered(self, outcome: str, resources: int) -> None:
         """`outcome`: granted, released, lost, ended, or the name of an error in lower case."""
 
     def claims_granted(self, resource: str, resources: int, generation: int, session: str, deposed: str | None) -> None:
-        """A request was granted: its first resource, how many, and which sessions were deposed for it."""
+        """A request was granted: its first resource, their number, its session, and one deposed session, if any."""
 
     def claims_let_go(self, resource: str, resources: int, session: str) -> None: ...
     def coordinator_changed(self, coordinates: bool, claims: int, reason: str) -> None: ...
@@ -45,9 +45,9 @@ class ClaimsState:
     """The claims as one node sees them. Times in seconds. `queue_limit`: places per resource; `claims_limit`,
     `places_limit`: of all resources together.
 
-    `listeners` are called with every token that has something to fetch: its turn has come, it lost claims (their keys)
-    or its places, or this node coordinates no more. `over`: sessions that ended and have something still; whether that
-    is being written down.
+    `listeners` are called with every token that has news: its turn has come, it lost claims (their keys) or its places,
+    or this node no longer coordinates. `over`: sessions that ended but still own something, and whether their release
+    is being written.
     """
 
     services: NodeServices
@@ -76,12 +76,12 @@ class ClaimsState:
 
     @property
     def coordinates(self) -> bool:
-        """Whether this node does."""
+        """Whether this node coordinates."""
         return self.epoch is not None
 
     @property
     def node(self) -> int | None:
-        """The node that coordinates, or would be the first to; None while none lives."""
+        """The node that coordinates or should; None if that is this node and it is shutting down."""
         if self.epoch is not None:
             return self.services.node_id
         placement = self.nodes.placement
@@ -93,7 +93,7 @@ class ClaimsState:
         return ClaimTable(self.services.node_id, self.lost, **self._limits)
 
     def limit(self, *, disconnect_grace: float, queue_limit: int) -> None:
-        """Other bounds from now on; who waits already keeps the place."""
+        """Change the limits; requests that already wait stay in their queues."""
         self.sessions.disconnect_grace = disconnect_grace
         self._limits["queue_limit"] = self.table.queue_limit = queue_limit
 
@@ -106,7 +106,7 @@ class ClaimsState:
     # What happens ---------------------------------------------------------------------------------------------------
 
     def happened(self, effects: Effects) -> None:
-        """Owners or queues changed: those that have to know are called."""
+        """Record the effects of a change, and notify the listeners of the tokens concerned."""
         news: dict[bytes, list[Key]] = {}
         for key, claim in effects.lost:
             news.setdefault(claim.token, []).append(key)
@@ -119,7 +119,7 @@ class ClaimsState:
         self.notify(news)
 
     def notify(self, news: Mapping[bytes, Collection[Key]]) -> None:
-        """These tokens have something to fetch."""
+        """Call the listeners with each of these tokens."""
         for listener in self.listeners:
             for token, keys in news.items():
                 listener(token, keys)
@@ -127,7 +127,7 @@ class ClaimsState:
     # Looking ------------------------------------------------------------------------------------------------------
 
     def describe(self, keys: Collection[Key]) -> tuple[tuple[control.Ownership, ...], tuple[control.Waiting, ...]]:
-        """Owners of these resources, and their queues in order.
+        """Return the owners of these resources, and their queues in order.
 
         Any node knows the owners; only the coordinator knows the queue.
         """
@@ -141,7 +141,7 @@ class ClaimsState:
         return self.owners(keys), waiting
 
     def claimed(self, group: str) -> list[Key]:
-        """Every resource of a group (none: free strings) that somebody owns or, on the coordinator, waits for."""
+        """Return the resources of a group ("": free strings) that are owned or, on the coordinator, waited for."""
         if self.epoch is not None:
             owners: Iterable[tuple[Key, state.Claim]] = self.table.owners.items()
         else:
@@ -151,7 +151,7 @@ class ClaimsState:
         return list(found)
 
     def owners(self, keys: Collection[Key]) -> tuple[control.Ownership, ...]:
-        """The owners of these resources, in their order: on the coordinator by its table, else by the changelog."""
+        """Return the owners of these resources, in order: the coordinator's by its table, others' by the changelog."""
         node = -1 if self.node is None else self.node
         view = self.services.changelog.view
         serving = view.serving(CLAIMS)
@@ -169,10 +169,10 @@ class ClaimsState:
 
     @property
     def held(self) -> int:
-        """How many resources are owned, on the coordinator."""
+        """The number of owned resources, on the coordinator."""
         return len(self.table.owners)
 
     @property
     def waiting_wishes(self) -> int:
-        """How many places in queues are taken, on the coordinator."""
+        """The number of places taken in queues, on the coordinator."""
         return self.table.waiting.wishes

@@ -1,5 +1,5 @@
-"""Requests that wait: each enters the queues of all resources that it asks for at the same moment. And those whose
-claims were lost or let go of: a token that had something never claims it anew. Pure.
+"""Waiting requests: each enters the queues of all its resources at once. And tokens that lost or released claims: a
+token never claims again what it had. Pure.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ NameT = TypeVar("NameT")
 MembersT = TypeVar("MembersT", bound="dict[Any, Any]")
 
 KEYS_KEPT: Final = 100_000
-"""Lost resources that are remembered."""
+"""The number of lost resources that are remembered."""
 _NOBODY: Final[Mapping[bytes, WaitingRequest]] = {}
 
 
@@ -30,7 +30,7 @@ class WaitingRequest:
     since_ms: int
     ready: bool = False
     blocked: int = 0
-    """Which wish was in the way when it was looked at last: the first one to look at again."""
+    """The index of the wish that was blocked at the last check; it is checked first the next time."""
 
     @property
     def token(self) -> bytes:
@@ -38,20 +38,20 @@ class WaitingRequest:
 
 
 class WaitingRequests:
-    """All of them by token, in the order of arrival; and the queues, by resource."""
+    """All waiting requests by token, in the order of arrival; and the queues by resource."""
 
     def __init__(self) -> None:
         self.by_token: dict[bytes, WaitingRequest] = {}
         self.wishes = 0
-        """Places that are taken."""
+        """The number of places taken in queues."""
         self._arrivals = 0
         self._of_session: dict[str, dict[bytes, None]] = {}
         self._queues: dict[Key, OrderedDict[bytes, WaitingRequest]] = {}
         self._parts: dict[Key, dict[Key, None]] = {}
-        """Partitions that somebody waits for, by their topic."""
+        """Partitions with waiting requests, by their topic."""
 
     def add(self, request: Request, now_ms: int) -> None:
-        """It waits after all others. `now_ms`: Unix time."""
+        """Add a request behind all others. `now_ms`: Unix time."""
         self._arrivals += 1
         waiting = self.by_token[request.token] = WaitingRequest(request, self._arrivals, now_ms)
         self._of_session.setdefault(request.session, {})[request.token] = None
@@ -63,7 +63,7 @@ class WaitingRequests:
                 self._parts.setdefault(whole, {})[wish.key] = None
 
     def remove(self, token: bytes) -> list[Key]:
-        """It waits no longer; the queues that it was in."""
+        """Remove a request, and return the keys of its queues."""
         waiting = self.by_token.pop(token, None)
         if waiting is None:
             return []
@@ -78,31 +78,32 @@ class WaitingRequests:
         return keys
 
     def of_session(self, session: str) -> list[bytes]:
-        """The tokens of a session's requests."""
+        """Return the tokens of a session's waiting requests."""
         return list(self._of_session.get(session, ()))
 
     def queue(self, key: Key) -> Mapping[bytes, WaitingRequest]:
-        """What waits for exactly this resource, in order, by token."""
+        """Return the requests that wait for exactly this resource, in order, by token."""
         return self._queues.get(key, _NOBODY)
 
     def queued(self) -> Iterable[Key]:
-        """The resources that somebody waits for."""
+        """Return the resources with waiting requests."""
         return self._queues.keys()
 
     def is_anybody_ahead(self, token: bytes, key: Key) -> bool:
-        """Whether another request waits for what overlaps with a resource, and came before this one."""
+        """Return whether an earlier request waits for a resource that overlaps with this one."""
         own = self.by_token.get(token)
         firsts = (next(iter(queue.values())) for queue in self._overlapping(key))
         return any(first is not own and (own is None or first.number < own.number) for first in firsts)
 
     def rivals(self, keys: Iterable[Key]) -> Collection[WaitingRequest]:
-        """All that wait for what overlaps with any of these."""
+        """Return all requests that wait for a resource which overlaps with any of these."""
         queues = (queue for key in keys for queue in self._overlapping(key))
         return {waiting.token: waiting for queue in queues for waiting in queue.values()}.values()
 
     def next_in_line(self, keys: Iterable[Key], sessions: Collection[str]) -> list[WaitingRequest]:
-        """Whose turn it may be now that owners or queues of these resources changed, in the order of arrival: the first
-        in each queue, and all requests of these `sessions`, which need not stand in line for what they own.
+        """Return the requests whose turn may have come after owners or queues of these resources changed, in the order
+        of arrival: the first in each queue, and the requests of these `sessions`, which need not queue for what they
+        own.
         """
         found: dict[bytes, WaitingRequest] = {}
         for key in keys:
@@ -116,14 +117,14 @@ class WaitingRequests:
         return sorted(found.values(), key=lambda waiting: waiting.number)
 
     def _overlapping(self, key: Key) -> Iterator[OrderedDict[bytes, WaitingRequest]]:
-        """The queues for what overlaps with a resource."""
+        """Yield the queues of the resources that overlap with one."""
         whole = whole_of(key)
         near = (key, whole) if whole is not None else (key, *self._parts.get(key, ()))
         return (self._queues[one] for one in near if one in self._queues)
 
 
 class LostTokens:
-    """What each token lost, the newest `limit` resources in all."""
+    """The resources that each token lost: the newest `limit` in all."""
 
     def __init__(self, limit: int = KEYS_KEPT) -> None:
         self._limit = limit
@@ -131,7 +132,7 @@ class LostTokens:
         self._lost: OrderedDict[bytes, dict[Key, None]] = OrderedDict()
 
     def add(self, token: bytes, keys: Iterable[Key]) -> None:
-        """A token lost these."""
+        """Note that a token lost these."""
         found = self._lost.setdefault(token, {})
         self._lost.move_to_end(token)
         self._size -= len(found)
@@ -141,12 +142,12 @@ class LostTokens:
             self._size -= len(self._lost.popitem(last=False)[1])
 
     def of(self, token: bytes) -> AbstractSet[Key]:
-        """What a token lost."""
+        """Return the resources that a token lost."""
         return self._lost.get(token, {}).keys()
 
 
 def _take_out(index: dict[NameT, MembersT], name: NameT, member: Key | bytes) -> None:
-    """Take a member out of an index, and its name where nothing is left under it."""
+    """Remove a member from an index, and its name if nothing is left under it."""
     members = index[name]
     del members[member]
     if not members:

@@ -1,4 +1,4 @@
-"""What people change: topics that they create, policies, and who owns a topic."""
+"""The changes that people make: create topics, change policies, fence or release owners."""
 
 from __future__ import annotations
 
@@ -41,14 +41,15 @@ _REFUSED: Final = frozenset({ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.CLU
 
 
 class Changes(TopicsView):
-    """The same, and changes to them."""
+    """`TopicsView` with methods that change topics, policies and owners."""
 
     async def create_topic(self, wanted: port.NewTopic, policy: port.Policy | None, by: str = "") -> port.Topic:
         """Create a topic, then set fields of its policy; returns when clients find it and the policy is in force.
-        Raises ConflictError where there is such a topic, InvalidError with Kafka's reason where Kafka refuses it: then
-        nothing was done. `by`: who wants it, for the history.
+        Raises ConflictError if the topic exists, InvalidError with Kafka's reason if Kafka refuses it: then nothing was
+        done. `by`: who requests it, for the event.
 
-        The topic comes first: of two who create it at once one gets 409, and must not change what the other one made.
+        The topic is created before its policy: of two concurrent calls one is refused (409), and must not change the
+        policy of the other one.
         """
         stamps = self._stamps(wanted.name, policy)
         await self._create(wanted if stamps is None else _stamped(wanted, by_brokers=stamps))
@@ -61,7 +62,7 @@ class Changes(TopicsView):
             raise type(error)(f"{wanted.name} is made, its policy is not set: {error}") from None
 
     def _stamps(self, name: str, policy: port.Policy | None) -> bool | None:
-        """Whether brokers are to stamp records, by the policy or by one that an earlier topic of this name left."""
+        """Return whether brokers set timestamps, by the policy or by one left from an earlier topic of this name."""
         if policy is not None and policy.log_append_time is not None:
             return policy.log_append_time
         left = rooms_of(self._node).governed.catalog.book.exact(name)
@@ -93,7 +94,7 @@ class Changes(TopicsView):
         return f"there is a topic {name} already: `sidecar topic set {name}` changes its policy"
 
     async def _wait_for(self, name: str) -> None:
-        """Until every partition has a leader, as far as the node sees."""
+        """Wait until the topic's metadata is complete at the brokers that the node asks."""
         try:
             async with asyncio.timeout(_TIMEOUT_MS / 1000):
                 while True:
@@ -107,8 +108,8 @@ class Changes(TopicsView):
             raise port.UnavailableError.unsettled(error, f"sidecar topic show {name}") from None
 
     async def catch_up(self) -> None:
-        """Returns once this node knows what any node acknowledged before. A client that asks for owners, of who serves
-        a topic, or of sequence ids waits for that first.
+        """Return once this node has read everything that any node acknowledged before. To be awaited before questions
+        for owners, serving nodes, or sequence ids.
         """
         try:
             await rooms_of(self._node).catching_up.now()
@@ -118,11 +119,11 @@ class Changes(TopicsView):
     async def merge_policy(
         self, name: str, change: port.Policy, match: port.IfMatch | None = None, by: str = ""
     ) -> port.Topic:
-        """Set the fields of `change` that are not None; returns when the policy is in force. `by`: who wants it, for
-        the history.
+        """Set the fields of `change` that are not None; returns when the policy is in force. `by`: who requests it,
+        for the event.
 
         An empty change governs the topic with the defaults. `name` may be a prefix. Raises NotFoundError, InvalidError,
-        ConflictError, GenerationError where `match` does not hold at the moment of the change.
+        ConflictError, GenerationError if `match` is not true at the moment of the change.
         """
         governed = rooms_of(self._node).governed
         await self.catch_up()
@@ -136,11 +137,13 @@ class Changes(TopicsView):
         return await self.described(name)
 
     async def described(self, name: str) -> port.Topic:
-        """A topic or prefix that is there, as it is now."""
+        """Return an existing topic or prefix, as it is now."""
         return (await self.topics([name], producers=True))[0]
 
     async def _wanted(self, name: str, match: port.IfMatch | None) -> Wanted | None:
-        """What a policy is to change under; raises GenerationError where something is to be there that is not."""
+        """Return the condition of a policy's change; raises GenerationError if the topic or policy must exist but does
+        not.
+        """
         if match is None:
             return None
         found = next(iter(await self.topics([name])), None)
@@ -156,7 +159,7 @@ class Changes(TopicsView):
         return None
 
     async def delete_policy(self, name: str, match: port.IfMatch | None = None, by: str = "") -> None:
-        """Forget the topic's or prefix's own policy. Raises NotFoundError where it has none, GenerationError."""
+        """Delete the topic's or prefix's own policy. Raises NotFoundError if it has none, GenerationError."""
         await self.catch_up()
         with _policy_changing(name):
             deleted = await rooms_of(self._node).governed.catalog.delete(name, await self._wanted(name, match), by)
@@ -164,8 +167,8 @@ class Changes(TopicsView):
             raise port.NotFoundError(f"{name} has no policy of its own")
 
     def _check_recorded(self, name: str, partition: int | None) -> None:
-        """Where this node knows no owner: raises `ElsewhereError` where the changelog has one at another live
-        node, of which Redis, emptied a moment ago, does not know yet.
+        """Raise `ElsewhereError` if this node does not serve the topic, and the changelog records an owner at another
+        live node. Redis may not know that owner yet if it was just emptied.
         """
         rooms = rooms_of(self._node)
         if rooms.governed.topic(name).serving:
@@ -178,14 +181,14 @@ class Changes(TopicsView):
     async def fence(self, name: str, partition: int | None, generations: frozenset[int] | None = None) -> port.Topic:
         """Depose the owner for ever. `partition`: of a topic with scope partition.
 
-        Raises NotFoundError, ConflictError without an owner, InvalidError where `partition` does not fit the scope,
-        GenerationError where the generation is none of `generations` at the moment of the change, NothingDoneError
+        Raises NotFoundError, ConflictError without an owner, InvalidError if `partition` does not fit the scope,
+        GenerationError if the generation is none of `generations` at the moment of the change, NothingDoneError
         while the topic moves between nodes.
         """
         return await self._administer(name, partition, generations, fence=True)
 
     async def release(self, name: str, partition: int | None, generations: frozenset[int] | None = None) -> port.Topic:
-        """Clear the owner; its session may claim again. Raises as `fence`."""
+        """Clear the owner; its session may claim again. Raises what `fence` raises."""
         return await self._administer(name, partition, generations, fence=False)
 
     async def _administer(
@@ -219,7 +222,7 @@ class Changes(TopicsView):
 
 @contextmanager
 def _policy_changing(name: str) -> Iterator[None]:
-    """While a policy changes: how that can fail, as the HTTP side hears it."""
+    """Translate the errors of a policy's change into those of the HTTP side."""
     try:
         yield
     except UnservedError as error:
@@ -236,7 +239,7 @@ def _policy_changing(name: str) -> Iterator[None]:
 
 
 def _stamped(wanted: port.NewTopic, *, by_brokers: bool) -> port.NewTopic:
-    """With the setting that the policy's field stands for, so that the first record has it as well."""
+    """Return the topic with the timestamp setting of the policy's field, so that it applies to the first record."""
     kind = "LogAppendTime" if by_brokers else "CreateTime"
     said = wanted.configs.get(_STAMPS, kind)
     if said != kind:

@@ -1,4 +1,4 @@
-"""The logs of topics as the HTTP side sees them; a shadow's is its source's."""
+"""The logs of topics as the HTTP side sees them; the log of a shadow is its source's."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ from sidecar.shadow.cursors import ClosedError, Cursor
 AnswerT = TypeVar("AnswerT")
 
 PARTITIONS: Final = 16
-"""Partitions that are read where none is named."""
+"""The number of partitions that are read if none is named."""
 _KAFKA_S: Final = 10.0
-"""How long Kafka may take."""
+"""The time limit of a call in seconds."""
 _UNOPENED: Final = frozenset({
     ErrorCode.CORRUPT_MESSAGE, ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT,
     ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
 })  # fmt: skip
-"""Of a batch that is there and cannot be shown."""
+"""The errors of a batch that exists but cannot be shown."""
 
 
 class LogView:
-    """Logs of topics. Reads over connections of its own: a large answer holds nobody else up.
+    """Logs of topics. Reads over connections of its own, so that large answers delay no other call.
 
-    All methods may raise `UnavailableError`, and NotFoundError without such a topic, ConflictError for a shadow whose
-    log cannot be read.
+    All methods may raise `UnavailableError`, and NotFoundError if there is no such topic, ConflictError for a shadow
+    whose log cannot be read.
     """
 
     def __init__(self, node: Parts) -> None:
@@ -42,20 +42,20 @@ class LogView:
         self._one = asyncio.Lock()
 
     async def partitions(self, name: str) -> Sequence[port.PartitionLog]:
-        """Where the log of each partition begins and ends, by partition. A round trip to each leader."""
+        """Return first and end offset of each partition's log, by partition. Takes a round trip to each leader."""
         return await self._asked(name, self._partitions(name))
 
     async def groups(self, name: str) -> Sequence[Cursor]:
-        """What groups have committed for the topic, by group, a few seconds old at most."""
+        """Return the offsets that groups have committed for the topic, by group; at most a few seconds old."""
         room = rooms_of(self._node).cursors
         cursors = room.cursors if self._is_shadow(name) else room.of_topics
         return await self._asked(name, cursors.of(name))
 
     async def records(self, name: str, partition: int | None, most: int) -> Sequence[port.ShownRecord]:
-        """The last records of a partition, or (None) the newest of the first 16 partitions that have any, the newest
-        first: `most` of them at most, cut. One call at a time reads, others wait for it.
+        """Return the last records of a partition, or (None) the newest of the first 16 partitions that have any: at
+        most `most`, the newest first, with truncated values. Only one call reads at a time.
 
-        Raises InvalidError without such a partition, ConflictError for a batch that cannot be opened.
+        Raises InvalidError if there is no such partition, ConflictError for a batch that cannot be opened.
         """
         return await self._asked(name, self._records(name, partition, most))
 
@@ -80,7 +80,7 @@ class LogView:
             raise UnavailableError(str(error) or f"Kafka does not answer within {_KAFKA_S:g} s") from None
 
     async def _log(self, name: str) -> tuple[str, dict[int, int], dict[int, int]]:
-        """Topic, starts and ends of the log that is read under a name."""
+        """Return topic, first offsets and end offsets of the log that is read under a name."""
         room = rooms_of(self._node).cursors
         found = await (room.cursors if self._is_shadow(name) else room.of_topics).log(name)
         return found.topic, dict(found.starts), dict(found.ends)
@@ -122,7 +122,7 @@ class LogView:
         return [port.ShownRecord(each, generations.get(each.writer)) for each in found]
 
     def _generations(self, topic: str) -> dict[Stamp | None, int]:
-        """By the stamp that this node writes under now."""
+        """Return the generations by the stamp under which this node writes now."""
         governed = rooms_of(self._node).governed
         if governed.policy_of(topic) is None:
             return {}

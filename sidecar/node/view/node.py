@@ -1,6 +1,4 @@
-"""A node as its HTTP side sees it, put together from its parts, and what the node calls of that. Changes nothing by
-itself.
-"""
+"""The whole view of a node for its HTTP side, and the interface by which the node starts and stops the HTTP side."""
 
 from __future__ import annotations
 
@@ -29,7 +27,7 @@ _EVENT_STREAMS = 8
 
 
 class NodeView(Changes):
-    """What is asked of a node, and changed in it. All methods may raise `UnavailableError`."""
+    """All queries and changes of a node. All methods may raise `UnavailableError`."""
 
     def __init__(self, node: Parts) -> None:
         super().__init__(node)
@@ -37,7 +35,7 @@ class NodeView(Changes):
         self._event_channels = [Channel(f"events-{number}") for number in range(_EVENT_STREAMS)]
 
     async def checks(self) -> Sequence[port.Check]:
-        """Readiness as known now; at least `kafka`, `redis` and `changelog`. Quick: no round trip of its own."""
+        """Return the checks of readiness: at least `kafka`, `redis` and `changelog`. Quick: no round trip."""
         node, rooms = self._node, self._node.rooms
         failing = rooms.loops.failing() if rooms is not None else {}
         stands = ", ".join(f"{name} keeps failing: {problem}" for name, problem in failing.items())
@@ -62,7 +60,7 @@ class NodeView(Changes):
         return membership.available, "" if membership.available else f"{membership.problem}; {NO_CHANGE}"
 
     async def status(self) -> port.Status:
-        """The node and what it sees now."""
+        """Return the node's state and its view of the cluster."""
         node = self._node
         view = node.upstream.view
         rooms = node.rooms
@@ -83,29 +81,29 @@ class NodeView(Changes):
         )
 
     async def clients(self, after: int, most: int) -> tuple[Sequence[port.ClientFacts], int | None]:
-        """The clients connected to this node, oldest first: `most` of them after the place `after` (0: the beginning),
-        and the place to go on after, None at the end.
+        """Return the clients connected to this node, oldest first: at most `most` after the id `after` (0: from the
+        first), and the `after` of the next page, None at the end.
         """
         return await page_of(rooms_of(self._node).gateway.clients, self._node.settings.node_id, after, most)
 
     def refusals(self, topic: str | None = None) -> Sequence[port.Refusal]:
-        """What this node refused its clients lately, of one topic or of all, what happened last first: a thousand
-        entries at most. Quick.
+        """Return this node's latest refusals to clients, of one topic or of all, the newest first: at most a thousand.
+        Quick.
         """
         kept = rooms_of(self._node).gateway.refusals.newest()
         return [each for each in kept if topic in {None, each.topic}]
 
     def settings(self) -> Sequence[Shown]:
-        """The node's settings, secrets masked."""
+        """Return the node's settings, with secrets masked."""
         return self._node.loaded.shown
 
     async def events(
         self, after: int | None, newest: int = 0, topic: str | None = None
     ) -> AsyncGenerator[tuple[int, state.Event] | None]:
-        """What happens, each with its position, with one topic or at all: from now on, with the `newest` so many of
-        before, or after a position, for ever.
+        """Yield the events of one topic or of all, each with its offset, without end: those after offset `after`, or
+        from now on, preceded by the last `newest` events.
 
-        None at first, unless it is refused, and every second while nothing happens.
+        Yields None at first, unless the stream is refused, and after each second without an event.
         """
         rooms = rooms_of(self._node)
         if not self._event_channels:
@@ -120,7 +118,7 @@ class NodeView(Changes):
 
 
 def _kafka(known: bool, tail_error: Exception | None) -> tuple[bool, str]:
-    """Whether Kafka answers: the node reads from it all the time."""
+    """Return whether Kafka answers, by the constant reading of the changelog."""
     if not known:
         return False, "no broker is known"
     silent = isinstance(tail_error, UpstreamError)
@@ -128,14 +126,14 @@ def _kafka(known: bool, tail_error: Exception | None) -> tuple[bool, str]:
 
 
 _AT_ONCE: Final = 100
-"""Clients that are looked at before the loop may do something else."""
+"""The number of clients examined before other tasks run."""
 
 
 async def page_of(
     clients: Mapping[int, Client], node_id: int, after: int, most: int
 ) -> tuple[list[ClientFacts], int | None]:
-    """`most` clients whose connections have ids above `after`, the oldest first, and the last id looked at where there
-    are more. Ids rise and are never used again: a client that stays connected is on exactly one page of several.
+    """Return at most `most` clients whose connections have ids above `after`, the oldest first, and the last examined
+    id if there are more. Ids rise and are never reused: a client that stays connected is on exactly one page.
     """
     ids = sorted(clients)
     start = bisect_right(ids, after)
@@ -144,7 +142,7 @@ async def page_of(
     for number, each in enumerate(chosen):
         if number % _AT_ONCE == _AT_ONCE - 1:
             await asyncio.sleep(0)
-        client = clients.get(each)  # it may have gone meanwhile
+        client = clients.get(each)  # it may have disconnected meanwhile
         if client is not None:
             found.append(_facts(client, node_id))
     return found, chosen[-1] if start + most < len(ids) else None
@@ -170,7 +168,7 @@ def _facts(client: Client, node_id: int) -> ClientFacts:
 
 
 def _principal(client: Client) -> str | None:
-    """Whose it is; before its login nobody's."""
+    """Return the client's principal; None before its login."""
     return shown_name(client.principal) if client.login is None or client.login.done else None
 
 
@@ -182,17 +180,17 @@ class AdminService(Protocol):
     """The HTTP side as the node sees it."""
 
     async def start(self) -> None:
-        """Listen. Raises OSError where the address is taken."""
+        """Listen. Raises OSError if the address is in use."""
         ...
 
     async def stop(self) -> None:
-        """Close; calls under way get a moment to end. Repeating it is harmless."""
+        """Close; calls under way get a moment to end. May be repeated."""
         ...
 
     def take(self, settings: Settings) -> None:
-        """From now on these hold, as far as they may change while it runs."""
+        """Apply those settings that may change at run time."""
         ...
 
 
 AdminFactory = Callable[[NodeView, NodeMetrics, Settings], AdminService]
-"""How the node is given its HTTP side: `sidecar.admin.server.AdminServer` is one."""
+"""Creates the HTTP side of a node: `sidecar.admin.server.AdminServer` is one."""

@@ -50,7 +50,7 @@ class ShadowView:
         return rooms_of(self._node).shadows
 
     async def known(self, source: str | None = None) -> Sequence[port.Shadow]:
-        """Every shadow, or those of a topic, by name. Raises NotFoundError without such a topic."""
+        """Return all shadows, or those of a topic, by name. Raises NotFoundError if there is no such topic."""
         catalog = self._catalog()
         if source is None:
             return [self._shown(found) for found in catalog.all()]
@@ -60,8 +60,8 @@ class ShadowView:
         return [self._shown(each) for each in found]
 
     async def page(self, source: str | None, after: str, most: int) -> tuple[Sequence[port.Shadow], bool]:
-        """`most` shadows by name, after the name `after` ("": the beginning), of a topic or (None) of all; and whether
-        there are more. Raises NotFoundError without such a topic.
+        """Return at most `most` shadows by name, after the name `after` ("": from the first), of a topic or (None) of
+        all; and whether there are more. Raises NotFoundError if there is no such topic.
         """
         found, more = self._catalog().page(source, after, most)
         if not found and source is not None:
@@ -69,13 +69,13 @@ class ShadowView:
         return [self._shown(each) for each in found], more
 
     async def sources(self, names: Sequence[str]) -> Mapping[str, str]:
-        """The shadows among these names, each with its source. Quick: no round trip."""
+        """Return the shadows among these names, each with its source. Quick: no round trip."""
         view = rooms_of(self._node).changelog.view
         entries = {name: view.shadow(name) for name in names}
         return {name: entry.value.source for name, entry in entries.items() if entry is not None}
 
     async def readable(self, names: Sequence[str]) -> Mapping[str, bool]:
-        """Those of these names that are topics or shadows; False for a shadow that is closed or not made yet."""
+        """Return which of these names are topics or shadows; False for a shadow that is closed or not created yet."""
         sources = {name: self._node.resolver.source(name.encode()) for name in await self.sources(names)}
         asked = {name for name in names if name not in sources}
         asked.update(source.topic.decode() for source in sources.values() if source is not None)
@@ -88,10 +88,10 @@ class ShadowView:
     async def create(
         self, source: str, name: str, allow: Sequence[str] | None, auto_reset_backlog_entries: int = 0
     ) -> port.Shadow:
-        """Make a shadow, which every node serves then. `allow` None: everybody may read it.
+        """Create a shadow, which every node then serves. `allow` None: every principal may read it.
 
-        Raises NotFoundError without such a source, ConflictError where the name is taken, InvalidError for a name or a
-        principal that cannot be.
+        Raises NotFoundError if there is no such source, ConflictError if the name is in use, InvalidError for an
+        illegal name or principal.
         """
         catalog = self._catalog()
         with _changing(name, missing=no_topic(source)):
@@ -99,7 +99,7 @@ class ShadowView:
             return self._shown(await catalog.create(source, name, allowed, auto_reset_backlog_entries))
 
     async def delete(self, source: str, name: str) -> None:
-        """Delete a shadow with its cursors; its source stays. Raises NotFoundError where there is none."""
+        """Delete a shadow with its cursors; its source stays. Raises NotFoundError if there is none."""
         catalog, missing = self._catalog(), f"{source} has no shadow {name}"
         if all(found.name != name for found in catalog.of(source)):
             raise NotFoundError(missing)
@@ -109,8 +109,8 @@ class ShadowView:
     async def delete_topic(self, topic: str, *, force: bool) -> None:
         """Delete a topic that is no shadow; with `force` its shadows and their cursors first.
 
-        Raises NotFoundError where there is neither topic nor shadow of it, ConflictError where it has shadows and
-        `force` is False, is a shadow itself, or Kafka refuses.
+        Raises NotFoundError if there is neither the topic nor a shadow of it; ConflictError if it has shadows and
+        `force` is False, if it is a shadow itself, or if Kafka refuses.
         """
         try:
             await self._catalog().delete_source(topic, force=force)
@@ -130,7 +130,7 @@ class ShadowView:
     ) -> port.Shadow:
         """Change what is not None in a shadow; every node knows when this returns.
 
-        Raises NotFoundError, ConflictError while it is being made, InvalidError for a principal that cannot be.
+        Raises NotFoundError, ConflictError while it is being created, InvalidError for an illegal principal.
         """
         with _changing(name, missing=f"there is no shadow {name}"):
             return self._shown(await self._catalog().change(name, allow, auto_reset_backlog_entries))
@@ -140,7 +140,7 @@ class ShadowView:
         return port.Shadow(**asdict(found), warning=warning)
 
     async def _ask(self, topics: Iterable[str]) -> list[TopicState]:
-        """Those that exist."""
+        """Return those of these topics that exist."""
         names = tuple(sorted(topics))
         if not names:
             return []
@@ -159,9 +159,9 @@ class ShadowView:
         return room
 
     async def cursors(self, name: str) -> Sequence[Cursor]:
-        """Every cursor of a shadow by group, a few seconds old at most.
+        """Return all cursors of a shadow by group; at most a few seconds old.
 
-        Raises NotFoundError without such a shadow, ConflictError where its source is gone.
+        Raises NotFoundError if there is no such shadow, ConflictError if its source is gone.
         """
         room = self._room_of(name)
         try:
@@ -173,9 +173,10 @@ class ShadowView:
             raise UnavailableError(f"the cursors of {name} cannot be read now: {why}") from None
 
     async def reset_cursor(self, name: str, group: str, to: Target, partitions: Collection[int] | None) -> Cursor:
-        """Move a group's cursor, in all partitions (None) or some; it is made where there is none.
+        """Move a group's cursor, in all partitions (None) or some; create it if there is none.
 
-        Raises as `cursors`, ConflictError while the group has members, InvalidError for what the log does not have.
+        Raises what `cursors` raises, ConflictError while the group has members, InvalidError for offsets or partitions
+        outside the log.
         """
         room = self._room_of(name)
         try:
@@ -188,19 +189,19 @@ class ShadowView:
             raise UnavailableError.unsettled(error, f"sidecar cursor list {name}") from None
 
     async def stats(self, name: str) -> Numbers:
-        """A shadow in numbers, nothing known of one that is not there. Takes a few seconds at most. Readers, bytes and
-        resets are the asked node's since it started; groups and lags the cluster's.
+        """Return the numbers of a shadow, empty ones if it does not exist. Takes a few seconds at most. Readers, bytes
+        and resets are this node's since its start; groups and lags are the cluster's.
         """
         return await rooms_of(self._node).cursors.statistics.of(name)
 
     async def stats_of(self, names: Sequence[str]) -> dict[str, Numbers]:
-        """Several shadows in numbers, asked for side by side."""
+        """Return the numbers of several shadows, collected concurrently."""
         return dict(zip(names, await asyncio.gather(*map(self.stats, names)), strict=True))
 
 
 @contextmanager
 def _changing(name: str, missing: str) -> Iterator[None]:
-    """While a shadow changes: how that can fail, as the HTTP side hears it. `missing`: what there is not."""
+    """Translate the errors of a shadow's change into those of the HTTP side. `missing`: the NotFoundError's message."""
     try:
         yield
     except BadShadowError as error:

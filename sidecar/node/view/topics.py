@@ -1,6 +1,4 @@
-"""Topics as their describer sees them: which there are, who owns and who serves them, and their sequence ids by
-producer name.
-"""
+"""Topics as the HTTP side sees them: their names, owners, serving nodes, and sequence ids by producer name."""
 
 from __future__ import annotations
 
@@ -19,30 +17,30 @@ from sidecar.protocol.errors import KafkaError
 from sidecar.protocol.metadata import MetadataRequest, TopicState
 
 _NAMES_PER_TURN: Final = 16
-"""Producer names in one turn: each is looked up in every partition."""
+"""The number of producer names in one turn: each is looked up in every partition."""
 _KNOW_S: Final = 5.0
-"""How long a question about sequence ids waits for them to be read."""
+"""How long a query for sequence ids waits until they are read (seconds)."""
 
 
 _PER_TURN: Final = 64
-"""Topics described in one turn of the event loop: a page may name a thousand."""
+"""The number of topics described in one turn of the event loop: a page may have a thousand."""
 PRODUCERS: Final = 100
-"""Names that are shown with a topic."""
+"""The number of producer names that are shown with a topic."""
 _KAFKA_S: Final = 3.0
 """How long Kafka may take to list the topics, in seconds."""
 
 
 class TopicsView:
-    """Topics and prefixes with a policy, and the sequence ids of topics that this node serves, or nobody does."""
+    """Topics and prefixes with a policy, and the sequence ids of topics that this node serves, or no node does."""
 
     def __init__(self, node: Parts) -> None:
         self._node = node
         self.shadows = ShadowView(node)
 
     async def topic_names(self, *, governed: bool) -> Sequence[str]:
-        """All topics that clients see and all prefixes with a policy, sorted.
+        """Return all topics that clients see and all prefixes with a policy, sorted.
 
-        With `governed` only topics that are governed, by whatever policy, and the prefixes.
+        With `governed` only governed topics and the prefixes.
         """
         rooms = rooms_of(self._node)
         state = await self._ask(MetadataRequest(None, allow_auto_topic_creation=False))
@@ -54,10 +52,10 @@ class TopicsView:
         return sorted({*names, *waiting, *[prefix + "*" for prefix in policies.prefixes]})
 
     async def topics(self, names: Sequence[str], *, producers: bool = False) -> Sequence[port.Topic]:
-        """These topics and prefixes in this order; those that do not exist are left out.
+        """Return these topics and prefixes in this order; those that do not exist are left out.
 
-        With `producers` the newest names, of topics that this node serves and whose sequence ids it knows, and the
-        numbers of shadows.
+        With `producers` also the newest producer names (if this node serves the topic and knows its sequence ids), and
+        the numbers of shadows.
         """
         found = await self._partitions([name for name in names if not name.endswith("*")])
         topics: list[port.Topic] = []
@@ -76,7 +74,7 @@ class TopicsView:
         ]
 
     async def _partitions(self, names: Sequence[str]) -> dict[str, frozenset[int]]:
-        """The partitions of those topics that exist. If Kafka does not answer: as this node knows them."""
+        """Return the partitions of those topics that exist; from this node's own view if Kafka does not answer."""
         try:
             state = await self._ask(MetadataRequest(tuple(names), allow_auto_topic_creation=False))
         except port.UnavailableError:
@@ -113,7 +111,7 @@ class TopicsView:
 
     def _topic(self, name: str, partitions: frozenset[int] | None) -> port.Topic | None:
         governed = rooms_of(self._node).governed
-        if partitions is None:  # a policy may be older than its topic: it holds from the first batch on
+        if partitions is None:  # a policy may be older than its topic: it applies from the first batch on
             waiting, own = governed.policy_of(name), governed.catalog.book.exact(name)
             return None if waiting is None or own is None else port.Topic(name, 0, waiting)
         policy = governed.policy_of(name)
@@ -150,12 +148,12 @@ class TopicsView:
     # Who serves one -----------------------------------------------------------------------------------------------
 
     def check_serving(self, name: str) -> None:
-        """Raises ElsewhereError where another live node serves the topic. Quick: no round trip."""
+        """Raise ElsewhereError if another live node serves the topic. Quick: no round trip."""
         rooms = rooms_of(self._node)
         if rooms.governed.serves(name):
             return
         number = self._node.nodes.serving.get(name.encode())
-        if number is None and not rooms.membership.available:  # then the last one that wrote down that it does
+        if number is None and not rooms.membership.available:  # then the last server by the changelog
             recorded = rooms.changelog.view.serving(name)
             number = None if recorded is None else recorded.value.node
         if number not in (None, self._node.settings.node_id):
@@ -176,16 +174,16 @@ class TopicsView:
     async def producers(
         self, name: str, most: int, behind: tuple[int, bytes] | None = None
     ) -> tuple[Sequence[port.Producer], tuple[int, bytes] | None]:
-        """The `most` producer names that wrote to a topic last, newest first, of those after a place (Unix seconds of
-        the last record, name); and the place to go on after, None at the end.
+        """Return at most `most` producer names of a topic, by their last record, the newest first; `behind`: start
+        after this place (Unix seconds of the last record, name). Also the place for the next page, None at the end.
 
-        Takes a topic over that nobody serves. Raises NotFoundError without such a topic, ConflictError without
+        Takes over a topic that no node serves. Raises NotFoundError if there is no such topic, ConflictError without
         deduplication, ElsewhereError, UnavailableError while the sequence ids are being read.
         """
         return await newest_of(await self._known(name), most, behind)
 
     async def producer(self, name: str, producer: str) -> port.ProducerIds:
-        """What is known of one name. Raises as `producers`, and NotFoundError for a name that is not known."""
+        """Return what is known of one name. Raises what `producers` raises, and NotFoundError for an unknown name."""
         known, key = await self._known(name), producer.encode()
         marks = {index: mark for index, mark in known.ids.marks_of(key).items() if index in known.partitions}
         if not marks:
@@ -201,7 +199,7 @@ class TopicsView:
         )
 
     async def forget_producer(self, name: str, producer: str) -> None:
-        """Forget a name and its sequence ids for good. Raises as `producer`, and ConflictError while it is in use."""
+        """Delete a name and its sequence ids for good. Raises what `producer` raises, ConflictError while in use."""
         known, key = await self._known(name), producer.encode()
         if known.ids.is_in_use(key):
             raise port.ConflictError(f"a connected session writes to {name} under {producer!r}: stop it first")
@@ -213,7 +211,7 @@ class TopicsView:
             raise _unknown_name(name, producer)
 
     async def _known(self, name: str) -> KnownIds:
-        """The sequence ids of a topic that this node serves, or that nobody does."""
+        """Return the sequence ids of a topic that this node serves, or that no node does."""
         node, rooms = self._node, rooms_of(self._node)
         try:
             return await SequenceIds(node.upstream, node.nodes, rooms.governed, rooms.catching_up).of(name, _KNOW_S)
