@@ -1,10 +1,10 @@
-"""Who may do what over HTTP: a table of credentials, and what each is good for. Pure.
+"""Who may do what over HTTP: a table of credentials and their rights. Pure.
 
-Two tokens: the one to operate is good for reads too. Without a token to operate, only programs on the node's own
-machine may write, and of those not a browser that was led here by a page of somebody else: such a request carries the
-page's origin, or a host name that somebody made to mean this node (DNS rebinding). Reads without a token are open, but
-not under such a host name either. Health is open to everybody. Where the port asks for client certificates, everything
-but health needs one; it says who somebody is, and replaces no token.
+There are two tokens; the operator's token is valid for reads too. If no operator's token is set, only programs on the
+node's own machine may write, except a browser that runs another site's page. Such a request carries the page's origin,
+or a host name that was made to resolve to this node (DNS rebinding). Without a reader's token reads are open, but not
+under such a host name. Health is open to everybody. If the port requires client certificates, everything but health
+needs one; a certificate identifies the client but replaces no token.
 """
 
 from __future__ import annotations
@@ -18,38 +18,38 @@ from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
 FORWARDED: Final = ("Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto", "X-Real-IP", "Via")
-"""Headers by which a proxy says that the request is somebody else's (RFC 7239, RFC 9110 §7.6.3, and usage)."""
+"""Headers with which a proxy marks a forwarded request (RFC 7239, RFC 9110 §7.6.3, and usage)."""
 
 
 class Right(IntEnum):
-    """What a request needs; each includes those before it."""
+    """The right that a request needs; each includes those before it."""
 
     HEALTH = 0
-    """Whether the node runs and can serve: for orchestrators, from anywhere, with nothing."""
+    """Whether the node runs and can serve: for orchestrators, from anywhere, without credentials."""
     FILES = 1
-    """What is the same on every node: the page, the OpenAPI document."""
+    """What is equal on every node: the page, the OpenAPI document."""
     READ = 2
     OPERATE = 3
 
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """What is known of a request's sender: its address, and the headers that identify it ("" where absent)."""
+    """The sender of a request: its address, and the headers that identify it ("" if absent)."""
 
     peer: str
     host: str
     origin: str = ""
     authorization: str = ""
     forwarded: bool = False
-    """True where a proxy says it passes on somebody else's request; `peer` is the proxy then."""
+    """True if a proxy marked the request as forwarded; `peer` is the proxy then."""
     certificate: str = ""
-    """The subject of the client certificate that was shown and is trusted."""
+    """The subject of the client's trusted certificate."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What the port asks for. `hosts`: names that requests without a token may be sent to, `.name` with all below it,
-    `*` any; with `tls` none is looked at, as a browser has compared the name with the certificate.
+    """The rules of the port. `hosts`: the host names allowed in requests without a token; `.name` includes all names
+    below it, `*` any. With `tls` they are not checked, because browsers compare the name with the certificate.
     """
 
     operate: str | None
@@ -60,14 +60,14 @@ class Rules:
 
 
 class Refusal(NamedTuple):
-    """Why not: an HTTP status (401 or 403) and what to do."""
+    """The reason of a refusal: an HTTP status (401 or 403) and what to do."""
 
     status: int
     message: str
 
 
 class Judged(NamedTuple):
-    """Who asks, in words of the audit log, and why he may not; None: he may."""
+    """Who sends the request, in the words of the audit log, and the reason why it is refused; None: it is allowed."""
 
     who: str
     refusal: Refusal | None = None
@@ -80,13 +80,13 @@ ANYBODY: Final = "anonymous"
 
 
 def judge(caller: Caller, right: Right, rules: Rules) -> Judged:
-    """Who the caller is, and whether he has this right."""
+    """Who the caller is, and whether the caller has this right."""
     who = _who(caller, rules)
     return Judged(who, None if right is Right.HEALTH else _refusal(caller, right, rules, who))
 
 
 def granted(who: str, right: Right, rules: Rules) -> Refusal | None:
-    """None where a token, or the node that passed the request on for its holder, is good for this right."""
+    """None if a token has this right, also a token that was shown to the node that passed the request on."""
     if who == OPERATOR or (who == READER and right <= Right.READ):
         return None
     if right is Right.OPERATE:
@@ -95,8 +95,8 @@ def granted(who: str, right: Right, rules: Rules) -> Refusal | None:
 
 
 def sees_producer_ids(who: str, rules: Rules) -> bool:
-    """Whether answers name producer ids: to a token; where the node has none, to programs on its own machine, which may
-    do everything there.
+    """Whether answers contain producer ids: with a token; if the node has no tokens, for programs on its own machine,
+    which may do everything there.
     """
     return who in (OPERATOR, READER) or (who == LOCAL and rules.operate is None and rules.read is None)
 
@@ -104,7 +104,7 @@ def sees_producer_ids(who: str, rules: Rules) -> bool:
 def _who(caller: Caller, rules: Rules) -> str:
     scheme, _, shown = caller.authorization.partition(" ")
     shown = shown.strip() if scheme.lower() == "bearer" else ""
-    is_operator, is_reader = same(shown, rules.operate), same(shown, rules.read)  # both: it takes the same time
+    is_operator, is_reader = same(shown, rules.operate), same(shown, rules.read)  # both, so that the time is equal
     if is_operator:
         return OPERATOR
     if is_reader:
@@ -149,18 +149,18 @@ _NEEDS_READER: Final = Refusal(
 
 
 def same(shown: str, token: str | None) -> bool:
-    """Whether a token was shown, in a time that does not depend on how much of it is right."""
+    """Whether `shown` equals the token, compared in a time that does not depend on where they differ."""
     return token is not None and hmac.compare_digest(shown.encode(errors="surrogateescape"), token.encode())
 
 
 def own_hosts(names: Iterable[str], more: str) -> frozenset[str]:
-    """The names of `Rules.hosts`: the node's own, and those of SIDECAR_ADMIN_HOSTS."""
+    """The names for `Rules.hosts`: the node's own, and those in SIDECAR_ADMIN_HOSTS."""
     return frozenset(each.strip().lower() for each in (*names, *more.split(",")) if each.strip())
 
 
 def is_known(host: str, hosts: frozenset[str]) -> bool:
-    """Whether no stranger's name server can have led a browser to this name: an address, a name without a dot, which
-    no public name server answers for, or one of `hosts`.
+    """Whether no foreign name server can have pointed this name at the node. That holds for an address, for a name
+    without a dot, which no public name server answers for, and for one of `hosts`.
     """
     name = _hostname(host)
     if not name:
@@ -201,6 +201,6 @@ def _is_loopback(address: str) -> bool:
 
 
 def _names_this_machine(host: str) -> bool:
-    """True for IP addresses and localhost: the names that no name server can turn into something else."""
+    """Whether the host is an IP address or localhost: no name server can redirect these."""
     name = _hostname(host)
     return name == "localhost" or _is_address(name)

@@ -1,4 +1,4 @@
-"""What a request names: topics, numbers, flags, a JSON body. Each fault raises a ShapeError."""
+"""Reads what a request contains: topics, numbers, flags, a JSON body. Every fault raises a ShapeError."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ _ONE: Final = r'(?:W/)?"[\x21\x23-\x7e\x80-\xff]*"'
 _TAG: Final = re.compile(_ONE)
 _TAGS: Final = re.compile(rf"{_ONE}(?:\s*,\s*{_ONE})*")
 TAGS_PATTERN: Final = rf"^(\*|{_ONE}(\s*,\s*{_ONE})*)$"
-"""What If-Match may hold, as JSON schema has patterns."""
+"""The allowed values of If-Match, as a pattern of JSON schema."""
 _GENERATION: Final = re.compile(r'"(?:0|[1-9][0-9]{0,18})"')
 _HIGHEST: Final = 2**63 - 1
 _DIGITS: Final = len(str(_HIGHEST))
 PAGE_SIZE: Final = 1_000
-"""What one page of a list holds at most, and, unless something else is said, if nobody asks for fewer."""
+"""The largest size of a page of a list, and the default unless a list has another."""
 
 
 def governable(request: web.Request) -> str:
-    """The topic or prefix in the path, unless it is internal."""
+    """The topic or prefix in the path. Internal topics are refused."""
     name = request.match_info["topic"]
     if is_internal(name):
         raise ShapeError(f"{name} is an internal topic and cannot be governed")
@@ -34,7 +34,9 @@ def governable(request: web.Request) -> str:
 
 
 def one_topic(request: web.Request, what: str) -> str:
-    """The topic in the path. `what` says of what belongs to one topic alone, as in "owners belong"."""
+    """The topic in the path; prefixes are refused. `what` names what belongs to a single topic, as
+    in "owners belong".
+    """
     name = governable(request)
     if is_prefix(name):
         raise ShapeError(f"{name} stands for many topics; {what} to a single topic")
@@ -42,7 +44,7 @@ def one_topic(request: web.Request, what: str) -> str:
 
 
 async def body(request: web.Request, limit: int | None = None) -> object:
-    """The body, read as JSON. `limit`: bytes, where fewer are enough than the server takes (413)."""
+    """The body, parsed as JSON. `limit`: in bytes, if it is lower than the server's own (413)."""
     try:
         text = await request.read()
         if limit is not None and len(text) > limit:
@@ -55,8 +57,8 @@ async def body(request: web.Request, limit: int | None = None) -> object:
 
 
 def generations(request: web.Request) -> IfMatch | None:
-    """If-Match (RFC 9110): generations as entity tags, or `*`; None where it is not there. A tag that is no generation,
-    or a weak one, matches none.
+    """If-Match (RFC 9110): generations as entity tags, or `*`; None if it is absent. A tag that is no generation, or a
+    weak tag, matches none.
     """
     partition = number(request, "partition", 0, LAST_PARTITION)
     if (said := request.headers.getall("If-Match", None)) is None:
@@ -73,7 +75,9 @@ def generations(request: web.Request) -> IfMatch | None:
 
 
 def generations_alone(request: web.Request) -> IfMatch | None:
-    """The same, where `partition` has no other meaning: said without If-Match it would be taken for what is changed."""
+    """The same, for requests in which `partition` only selects the generation. Without If-Match it is refused, because
+    it could be taken for the partition to change.
+    """
     match = generations(request)
     if match is None and "partition" in request.query:
         raise ShapeError("partition only selects the generation for If-Match: send If-Match, or leave partition out")
@@ -81,7 +85,7 @@ def generations_alone(request: web.Request) -> IfMatch | None:
 
 
 def number(request: web.Request, name: str, low: int, high: int) -> int | None:
-    """A parameter that is a whole number, both bounds included; None where it is not there."""
+    """An integer parameter from `low` to `high`, both included; None if it is absent."""
     text = request.query.get(name)
     if text is None:
         return None
@@ -91,13 +95,13 @@ def number(request: web.Request, name: str, low: int, high: int) -> int | None:
 
 
 def page_size(request: web.Request, otherwise: int = PAGE_SIZE) -> int:
-    """How many are asked for, 1 to `PAGE_SIZE`; `otherwise` where nothing is said."""
+    """The requested size of a page, 1 to `PAGE_SIZE`; `otherwise` if it is absent."""
     size = number(request, "page_size", 1, PAGE_SIZE)
     return otherwise if size is None else size
 
 
 def last_topic(request: web.Request) -> str:
-    """The last name of the page before, in a list by the names of topics; "" where there is none."""
+    """The last name of the page before, in a list by topic names; "" if there is none."""
     token = request.query.get("page_token", "")
     if token and not is_topic(token) and not is_prefix(token):
         raise bad_token(token)
@@ -105,12 +109,12 @@ def last_topic(request: web.Request) -> str:
 
 
 def bad_token(token: str) -> ShapeError:
-    """It was never given."""
+    """The error for a token that no page returned."""
     return ShapeError(f"page_token has to be the next_page_token of the page before, not {token[:100]!r}")
 
 
 def flag(request: web.Request, name: str) -> bool:
-    """A parameter that is true or false; false where it is not there."""
+    """A boolean parameter; false if it is absent."""
     text = request.query.get(name, "false").lower()
     if text not in {"true", "false"}:
         raise ShapeError(f"{name} has to be true or false, not {text!r}")

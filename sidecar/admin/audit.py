@@ -1,7 +1,7 @@
 """The audit log of the admin port: one event `audit` for each act, done or not, and for reads that are refused.
 
-Its fields are a promise (docs/access.md): who, from where, what on what, with what result. Never a token, a password or
-a record.
+Its fields are a stable interface (docs/access.md): who, from where, which act on what, with what result. Never a token,
+a password or a record.
 """
 
 from __future__ import annotations
@@ -21,26 +21,26 @@ READ: Final = "read"
 OTHER: Final = "other"
 _FIELDS: Final = {"topic": "topic", "name": "producer", "shadow": "shadow", "group": "group", "path": "schema"}
 _ALIKE: Final = 20
-"""Refusals of one kind that are written within `seldom.WHILE_S`."""
+"""The most refusals of one kind that are written within `seldom.WHILE_S`."""
 _REFUSED: Final = 400
 _FAILED: Final = 500
 _LONGEST: Final = 500
 
 
 class AuditLog:
-    """Writes the events. Anybody can cause refusals by the thousand: the first few of a while are written, and the next
-    one says how many were left out (`left_out`).
+    """Writes the events. Anybody can cause thousands of refusals: only the first few in a period are written, and the
+    next event says how many were left out (`left_out`).
     """
 
     def __init__(self) -> None:
         self._refused = Seldom()
 
     def write(self, request: web.Request, judged: JudgedRequest, status: int | None, problem: str = "") -> None:
-        """One act. `status`: of the answer; None where there was none."""
+        """Write one act. `status`: of the answer; None if there was none."""
         self._log(act_of(request), request, judged, status, problem)
 
     def refused(self, request: web.Request, judged: JudgedRequest, status: int, problem: str, right: Right) -> None:
-        """A request without the right to it."""
+        """Write a request that lacked the right to it."""
         act = act_of(request) if right is Right.OPERATE else READ
         left_out = self._refused.ask(f"{act} {status}", _ALIKE if right is Right.OPERATE else 1)
         if left_out is None:
@@ -72,14 +72,14 @@ class AuditLog:
 
 
 def act_of(request: web.Request) -> str:
-    """What a request that changes something is called."""
+    """The audit log's name for a request that changes something."""
     method = "GET" if request.method == "HEAD" else request.method
     operation = operations_of(request.match_info.handler).get(method)
     return OTHER if operation is None else operation.act or OTHER
 
 
 def result_of(status: int | None) -> str:
-    """done; refused: nothing was changed; failed: something may have been."""
+    """done; refused: nothing was changed; failed: something may have been changed."""
     if status is None or status >= _FAILED:
         return "failed"
     return "refused" if status >= _REFUSED else "done"

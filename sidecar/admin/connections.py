@@ -1,9 +1,9 @@
-"""The connections to the admin port: TLS, how many there may be, and how long one may ask for nothing.
+"""The connections to the admin port: TLS, their limit, and how long one may be without a request.
 
-aiohttp waits an hour for the next request and, in 3.14.0, for ever for the first one. What is open needs files, and
-a node without files accepts no client of Kafka. Who waits for an answer, a stream of events too, is left alone; whose
-request has not arrived as a whole is as good as silent. Health and metrics are answered whatever else goes on: other
-requests never take all places, so that there is always a connection to close for one that has just come.
+aiohttp waits an hour for the next request and, in 3.14.0, for ever for the first one. Open connections need files, and
+a node without files accepts no Kafka clients. A connection that waits for an answer, also for a stream of events, is
+never closed. One whose request has not arrived completely counts as silent. Health and metrics are always answered:
+other requests never use all places, so there is always a silent connection to close for a new one.
 """
 
 from __future__ import annotations
@@ -31,16 +31,18 @@ from sidecar.security.tls import ClientAuth, TlsFiles, client_context, has_expir
 from sidecar.settings import Address, Settings
 
 _SILENT_S: Final = 75.0
-"""Seconds for the head of a request, from the connection or the last answer on: more than between two scrapes."""
+"""Seconds for the head of a request, since the connection was made or the last answer was sent: more than between two
+scrapes.
+"""
 _LOOK_S: Final = 5.0
 _BODY_S: Final = 30.0
 """Seconds for the body of a request."""
 _MOST: Final = 256
 _PART_OF_FILES: Final = 4
 _SPARE: Final = 16
-"""Connections beyond those that may have a request under way."""
+"""Connections beyond those that may have a running request."""
 _HANDSHAKES: Final = 64
-"""Connections without a finished TLS handshake, beyond those: the files that are kept back for the port do for all."""
+"""Connections in the TLS handshake, beyond those; the files reserved for the port are enough for all."""
 _HEALTH: Final = frozenset({"/livez", "/readyz", "/metrics"})
 
 
@@ -50,23 +52,23 @@ def most_connections(files: int) -> int:
 
 
 class Connections:
-    """Those that are open. Where there are too many, the one that is silent for longest goes."""
+    """The open connections. If there are too many, the one that has been silent for longest is closed."""
 
     def __init__(self) -> None:
         self._most = most_connections(resource.getrlimit(resource.RLIMIT_NOFILE)[0])
         self._open: set[web.RequestHandler] = set()
         self._silent: dict[web.RequestHandler, float] = {}
-        """Until when one may be silent; the one that is silent for longest stands first."""
+        """When each silent connection will be closed; the one that has been silent for longest is first."""
         self._watching: asyncio.TimerHandle | None = None
         self._busy: set[web.RequestHandler] = set()
-        """Those with a request under way that is not about health."""
+        """Connections with a running request other than health."""
         self._answering: set[web.RequestHandler] = set()
-        """Those with any request under way."""
+        """Connections with any running request."""
 
     async def listen(
         self, server: web.Server, address: Address, tls: Callable[[], ssl.SSLContext] | None = None
     ) -> Listener:
-        """Accept for `server`. Raises OSError where the address is taken or is not one of this machine."""
+        """Accept connections for `server`. Raises OSError if the address is taken or is not one of this machine."""
         new = partial(_Connection, server, self)
         listening: Listener = (
             PlainListener(new) if tls is None else TlsListener(new, tls, _Handshakes(), unfinished=_HANDSHAKES)
@@ -77,13 +79,13 @@ class Connections:
         return listening
 
     def end(self) -> None:
-        """Watch no more."""
+        """Stop closing silent connections."""
         if self._watching is not None:
             self._watching.cancel()
 
     @web.middleware
     async def under_way(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        """Around everything that answers."""
+        """Middleware around all handlers: counts running requests, and refuses one if there are too many."""
         connection, is_health = request.protocol, request.path in _HEALTH
         if not is_health and len(self._busy) >= self._most:
             refused = error(503, "too many requests are under way: come again", {"Retry-After": "1"})
@@ -105,19 +107,19 @@ class Connections:
                 self._is_silent(connection, _SILENT_S)
 
     def came(self, connection: web.RequestHandler) -> None:
-        """One was made."""
+        """Register a new connection."""
         self._open.add(connection)
         self._is_silent(connection, _SILENT_S)
         if len(self._open) > self._most + _SPARE:
             self._close(next(iter(self._silent)))
 
     def went(self, connection: web.RequestHandler) -> None:
-        """One is gone, or is about to be."""
+        """Forget a connection that is closed, or is about to be."""
         self._open.discard(connection)
         self._silent.pop(connection, None)
 
     def _arrived(self, connection: web.RequestHandler) -> None:
-        """The body of its request is here: it waits for the answer now, where that was not given before."""
+        """The request's body is complete: the connection is no longer silent if its request still runs."""
         if connection in self._answering:
             self._silent.pop(connection, None)
 
@@ -130,7 +132,7 @@ class Connections:
         connection.force_close()
 
     def _watch(self) -> None:
-        """Close those that are silent for too long, now and then until the end."""
+        """Close connections that have been silent for too long, and plan the next check."""
         loop = asyncio.get_running_loop()
         for connection in [each for each, until in self._silent.items() if until <= loop.time()]:
             self._close(connection)
@@ -164,16 +166,16 @@ class _Connection(web.RequestHandler):
 
 
 class AdminTls(NamedTuple):
-    """Contexts for a connection that begins: of clients here, and of this node to another one."""
+    """TLS contexts for new connections: of clients here, and of this node to another one."""
 
     of_clients: Callable[[], ssl.SSLContext]
     to_nodes: Callable[[], ssl.SSLContext]
 
 
 def admin_tls(settings: Settings) -> AdminTls | None:
-    """None without a certificate. Raises ValueError for a file that cannot be used; the message names it.
+    """The contexts; None without a certificate. Raises ValueError for a file that cannot be used; the message names it.
 
-    A client certificate is asked for and, where one is shown, has to be right. A client without one may only call
+    A client certificate is requested, and has to be valid if the client sends one. A client without one may only call
     health (`access`): an orchestrator's probes have none.
     """
     if settings.admin_ssl_certificate is None:
@@ -192,13 +194,13 @@ def admin_tls(settings: Settings) -> AdminTls | None:
 
 
 def subject_at(transport: BaseTransport | None) -> str:
-    """The subject of the certificate that a client showed; "" where none was, or it has expired since."""
+    """The subject of the client's certificate; "" if it sent none, or if it has expired since."""
     peer = None if transport is None else transport.get_extra_info("ssl_object")
     certificate = None if peer is None or has_expired(peer) else peer.getpeercert(binary_form=True)
     try:
         return "" if certificate is None else subject_of(certificate)
     except CertificateError:
-        return "?"  # trusted, and of a form that only its authority knows
+        return "?"  # trusted, but in a format that is not understood here
 
 
 def _path(name: str | None) -> Path | None:

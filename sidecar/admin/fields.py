@@ -1,4 +1,4 @@
-"""How a shape of REST is described: once, for the JSON of answers and for the OpenAPI document. Knows no shape."""
+"""Describes the shapes of REST once, for the JSON of answers and for the OpenAPI document. Knows no concrete shape."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ def _as_it_is(value: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """What a field holds: its JSON schema, and how a value becomes JSON (`write`).
+    """The type of a field: its JSON schema, and how a value becomes JSON (`write`).
 
-    `get` finds the value in a fact, by default the attribute of the field's name. An `optional` field is left out where
-    the value is None.
+    `get` reads the value from a fact, by default the attribute with the field's name. An `optional` field is left out
+    if the value is None.
     """
 
     schema: Schema
@@ -31,32 +31,32 @@ class Kind:
     optional: bool = False
 
     def said(self, description: str, **limits: int) -> Kind:
-        """With this description in the document, and limits as JSON schema names them."""
+        """The same kind with this description in the document, and limits named as in JSON schema."""
         return replace(self, schema={**self.schema, **limits, "description": description})
 
     def written(self, write: Step) -> Kind:
-        """Made JSON by a function of the value."""
+        """The same kind, whose value is made JSON by a function."""
         return replace(self, write=write)
 
     def of(self, source: str | Step) -> Kind:
-        """Found in an attribute of another name, or by a function of the fact."""
+        """The same kind, read from an attribute of another name, or by a function of the fact."""
         return replace(self, get=attrgetter(source) if isinstance(source, str) else source)
 
     def or_null(self) -> Kind:
-        """May be None, which is null."""
+        """The same kind, but None is allowed and becomes null."""
         schema, write = self.schema, self.write
         plain = "type" in schema and "enum" not in schema
         found = {**schema, "type": [schema["type"], "null"]} if plain else {"oneOf": [schema, {"type": "null"}]}
         return replace(self, schema=found, write=lambda value: None if value is None else write(value))
 
     def or_absent(self) -> Kind:
-        """May be None, and is left out then."""
+        """The same kind, but None is allowed and left out."""
         return replace(self, optional=True)
 
 
 @dataclass(frozen=True, slots=True)
 class Component:
-    """A schema of the document that has a name and is no object with its own fields."""
+    """A named schema of the document that is no object with its own fields."""
 
     name: str
     schema: Schema
@@ -71,7 +71,7 @@ class Shape:
         self.fields = fields
 
     def to_json(self, fact: object, **given: Any) -> dict[str, Any]:
-        """A fact as JSON; `given`: values of fields that it does not have itself."""
+        """A fact as JSON; `given`: values of fields that the fact does not have itself."""
         found: dict[str, Any] = {}
         for label, kind in self.fields.items():
             if label in given:
@@ -91,7 +91,7 @@ class Shape:
 
     @property
     def schema(self) -> Schema:
-        """As a component of the document."""
+        """The schema of the component in the document."""
         found = {
             "type": "object",
             "properties": self.properties,
@@ -102,12 +102,12 @@ class Shape:
 
     @property
     def kind(self) -> Kind:
-        """A field that holds one: the document refers to the component."""
+        """The kind of a field that holds this shape: the document refers to the component."""
         return Kind(ref(self.name), self.to_json)
 
     @property
     def inline(self) -> Kind:
-        """The same where the shape is no component of its own."""
+        """The same for a shape that is no component of its own."""
         return Kind(self.schema, self.to_json)
 
 
@@ -123,27 +123,27 @@ def time_to_json(unix_ms: int) -> str:
 
 
 TIME: Final = Kind({"type": "string", "format": "date-time", "description": "RFC 3339, UTC"}, time_to_json)
-"""Of Unix milliseconds."""
+"""The kind of a field with Unix milliseconds."""
 
 
 def one_of(words: type[StrEnum]) -> Kind:
-    """One of these words."""
+    """The kind of a field with one of these words."""
     return Kind({"type": "string", "enum": list(words)})
 
 
 def always(value: object) -> Kind:
-    """The same in every answer."""
+    """The kind of a field with the same value in every answer."""
     return Kind({"const": value}, get=lambda _: value)
 
 
 def list_of(kind: Kind) -> Kind:
-    """An array."""
+    """The kind of a field with an array."""
     write = kind.write
     return Kind({"type": "array", "items": kind.schema}, lambda found: [write(each) for each in found])
 
 
 def by_key(kind: Kind) -> Kind:
-    """An object whose keys are data, such as partitions: sorted as what they are in the fact."""
+    """The kind of a field with an object whose keys are data, such as partitions; sorted by the keys of the fact."""
     write = kind.write
     return Kind(
         {"type": "object", "additionalProperties": kind.schema},
@@ -160,5 +160,5 @@ def page_of(name: str, items: Shape, token: Kind = _TOKEN) -> Shape:
 
 
 def ref(name: str) -> Schema:
-    """The component of this name."""
+    """A reference to the component of this name."""
     return {"$ref": f"#/components/schemas/{name}"}

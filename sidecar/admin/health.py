@@ -1,6 +1,7 @@
-"""Is the node alive, is it ready, what does it count: `/livez`, `/readyz`, `/metrics`. Open to everybody.
+"""Liveness, readiness and metrics of the node: `/livez`, `/readyz`, `/metrics`. Open to everybody.
 
-A node that answers is alive: an orchestrator that restarts a node because Redis is away would make it worse.
+A node that answers is alive: if an orchestrator restarted nodes because Redis is unreachable, it would make things
+worse.
 """
 
 from __future__ import annotations

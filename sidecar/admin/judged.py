@@ -1,8 +1,8 @@
-"""What is known of a request besides what it says: who sent it, what the audit log shall hold of it, and
-whether its answer names producer ids.
+"""Data of a request beyond its content: its sender, fields for the audit log, and whether its answer contains producer
+ids.
 
-Only requests that may see them get those (`access.sees_producer_ids`). A session is known by its producer id, and where
-clients do not authenticate, a client that knows it and the client.id may write as that session.
+Only senders with the right to see producer ids get them (`access.sees_producer_ids`). A session is identified by its
+producer id. If clients do not authenticate, a client that knows this id and the client.id may write as that session.
 """
 
 from __future__ import annotations
@@ -18,7 +18,9 @@ from sidecar.admin.fields import TEXT
 
 @dataclass(frozen=True, slots=True)
 class Behalf:
-    """For whom: who he is (`access.Judged`), his address, the subject of his certificate ("": none)."""
+    """The person or program behind a request: who it is (`access.Judged`), its address, the subject of its certificate
+    ("": none).
+    """
 
     who: str
     peer: str
@@ -27,23 +29,23 @@ class Behalf:
 
 @dataclass(slots=True)
 class JudgedRequest:
-    """For whom a request is, and what handlers add for the audit log."""
+    """A judged request: for whom it is, and what handlers add for the audit log."""
 
     behalf: Behalf
     via: str = ""
-    """The address of the node that passed it on."""
+    """The address of the node that passed the request on."""
     noted: dict[str, Any] = field(default_factory=dict[str, Any])
     sees_ids: bool = True
-    """Whether its answer names producer ids."""
+    """Whether the answer contains producer ids."""
     stands: Callable[[], bool] = lambda: True
-    """Whether its sender still has the right to it, for answers that take long."""
+    """Whether the sender still has the right to it, for answers that take long."""
 
     def note(self, **fields: Any) -> None:
-        """Facts for the audit log; never a secret."""
+        """Add fields for the audit log; never a secret."""
         self.noted.update(fields)
 
     def begin(self) -> Self:
-        """From now on this is the request that the running task answers."""
+        """Make this the request of the running task."""
         _NOW.set(self)
         return self
 
@@ -52,7 +54,7 @@ _NOW: Final[ContextVar[JudgedRequest]] = ContextVar("judged request")
 
 
 def judged_now() -> JudgedRequest:
-    """The request that the running task answers."""
+    """The request of the running task."""
     found = _NOW.get(None)
     return JudgedRequest(Behalf("", "")) if found is None else found
 
@@ -70,4 +72,4 @@ SESSION: Final = TEXT.said(f"pid:N, by a producer id, {HIDDEN} where the request
     as_seen
 )
 DETAIL: Final = TEXT.written(as_seen)
-"""A text for people that may name a session."""
+"""The kind of a text that may name a session."""

@@ -1,8 +1,8 @@
-"""`/v1/topics/{topic}/…` about logs: where partitions begin and end, who reads, and a look at the last records;
-and about sequence ids by producer name. What the node that serves a topic knows is asked there.
+"""`/v1/topics/{topic}/…` about logs (where partitions begin and end, who reads, the last records) and about sequence
+ids by producer name. What only the node that serves a topic knows is requested from it.
 
-The last records are for operators alone: with a token on the node for its holder, without one for programs on its own
-machine. Nothing of a record is interpreted, and what is shown is cut.
+Only operators may see the last records: with a token whose holder may operate, or, if there is none, from the node's
+own machine. Records are not interpreted, and long content is cut.
 """
 
 from __future__ import annotations
@@ -38,7 +38,9 @@ _FAILING: Final = (404, 409, 503)
 _LIMIT: Final = {"type": "integer", "minimum": 1, "maximum": MOST_RECORDS, "default": RECORDS}
 _LAST_TOKEN: Final = 9_999_999_999
 _SERVING_S: Final = 5.0
-"""Seconds for the node that serves a topic, which knows generations: after them this one reads the log."""
+"""Seconds for an answer of the node that serves the topic, which knows generations. After that this
+node reads the log.
+"""
 
 
 class LogRest:
@@ -97,11 +99,11 @@ class LogRest:
 
 
 _PLACE_PATTERN: Final = r"^(([0-9]{1,10})\.((?:[0-9a-f]{2}){1,255}))?$"
-"""A token of a list of producers, as JSON schema has patterns."""
+"""A token of a list of producers, as a pattern of JSON schema."""
 _PLACE: Final = re.compile(r"([0-9]{1,10})\.((?:[0-9a-f]{2}){1,255})")
 """Where a page of producer names ends: Unix seconds of its last record, and the name's bytes."""
 _PRODUCER: Final = r"/v1/topics/{topic}/dedup/{name:[^/]+}"
-"""A name may hold anything, braces too; a slash in it comes as %2F."""
+"""A name may hold anything, braces too; a slash in it is sent as %2F."""
 _BELONG: Final = "sequence ids belong"
 
 

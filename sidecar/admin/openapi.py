@@ -1,5 +1,5 @@
-"""The REST interface as an OpenAPI 3.1 document: what handlers say of their operations, and the shapes that answers are
-made by, with an example of each. Tests hold it against the routes and the answers, and each example against its schema.
+"""The REST interface as an OpenAPI 3.1 document, made from the handlers' operations and the shapes of answers, with an
+example of each. Tests compare it with the routes and the answers, and each example with its schema.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from sidecar.admin.shadow_rest import ShadowRest
 from sidecar.admin.shadow_shapes import SOURCE_PROPERTY
 
 HANDLERS: Final = (Page, Health, Rest, LogRest, ShadowRest, SchemaProxy, PulsarRest, ProducerRest)
-"""Whatever answers over HTTP, but for the document."""
+"""All classes of handlers, except the document itself."""
 _ITSELF: Final = {
     "operationId": "openapi",
     "summary": "This document",
@@ -52,20 +52,20 @@ def document(version: str) -> dict[str, Any]:
 
 
 def _schemas() -> Schema:
-    """Every shape that bears a public name; those with a private one lie within others."""
+    """Every shape with a public name; those with a private name are inside others."""
     found = {
         each.name: each.schema
         for module in (shapes, shadow_shapes)
         for name, each in vars(module).items()
         if isinstance(each, Shape | Component) and not name.startswith("_")
     }
-    del found[shapes.POLICY.name]["required"]  # what is left out of a change stays as it is
+    del found[shapes.POLICY.name]["required"]  # a field that is left out of a change keeps its value
     found[shadow_shapes.CHANGE.name]["minProperties"] = 1
     return found
 
 
 def _paths() -> Schema:
-    """A path's own parameters are those of its first operation; what is another's own stands there."""
+    """The parameters of a path are those of its first operation; another operation's own are listed with it."""
     paths: Schema = {"/openapi.json": {"get": _ITSELF}}
     for handlers in HANDLERS:
         for _, operation in handled_by(handlers):
@@ -157,18 +157,16 @@ _VALUES: Final[dict[str, Any]] = {
     "WantedShadows": ["persistent://public/default/orders-audit"],
     "PulsarProperties": {SOURCE_PROPERTY: "persistent://public/default/orders"},
 }
-"""By the name of a field, where that is not enough behind the name of its shape, or by that of a shape. Numbers, flags
-and times need none.
-"""
+"""Examples by shape and field name, or by field name. Numbers, booleans and times need none."""
 _WHOLE: Final = frozenset({"NewTopic", "ShadowChange", "NewShadow", "CursorReset"})
-"""Shapes of requests: in their examples stands what may be left out, too."""
+"""Shapes of requests whose examples include optional fields."""
 _ENDED: Final = {"owner": None, "waiting": []}
 _ANSWERS: Final[dict[str, dict[str, Any]]] = {
     "fence": _ENDED,
     "release": _ENDED,
     "createTopic": {**_ENDED, "generation": 0, "producers": [], "shadows": []},
 }
-"""By operation: where the fields of its answer differ."""
+"""By operation, if the fields of its answer differ."""
 _ERRORS: Final = {
     "400": 'access_mode has to be one of shared, exclusive, wait_for_exclusive, exclusive_with_fencing, not "mine"',
     "401": "this needs the node's token: Authorization: Bearer SIDECAR_ADMIN_TOKEN",
@@ -206,12 +204,14 @@ _PARAMETERS: Final[dict[str, Any]] = {
     "governed": True,
     "force": True,
 }
-"""By name. Without one: `page_token`, which the page before said, and `partition`, which `orders` does not take."""
+"""By name. Without an example: `page_token`, which the page before returns, and `partition`, which `orders` does not
+take.
+"""
 
 
 def add_examples(paths: Schema, shapes: Schema) -> Schema:
     """The paths of the document with examples. `shapes`: its schemas by name."""
-    found = json.loads(json.dumps(paths))  # with no part in it twice
+    found = json.loads(json.dumps(paths))  # a deep copy
     for item in found.values():
         for name, operation in item.items():
             if name == "parameters":
@@ -231,7 +231,7 @@ def _show_parameters(parameters: list[Schema]) -> None:
 
 
 def _show_media(holder: Schema, shapes: Schema, operation: str = "", status: str = "") -> None:
-    """Of an answer, or a body, by its content types."""
+    """Add examples to the content types of an answer or a body."""
     for kind, media in holder.get("content", {}).items():
         name = media["schema"].get("$ref", "").rpartition("/")[2]
         if name == "Error":
@@ -245,7 +245,7 @@ def _show_media(holder: Schema, shapes: Schema, operation: str = "", status: str
 
 
 def _value(schema: Schema, label: str, shape: str, shapes: Schema) -> Any:
-    """Of a field, or of a whole shape; `shape`: the one that it stands in."""
+    """The example of a field, or of a whole shape; `shape`: the one that contains it."""
     for key in (f"{shape}.{label}", label):
         if key in _VALUES:
             return _VALUES[key]

@@ -1,5 +1,5 @@
-"""The operations of REST: each is described where it is handled, once for its route, the audit log and the OpenAPI
-document, by `reads` or `writes` on the handler.
+"""The operations of REST. `reads` or `writes` on a handler describes its operation once, for its route, the audit log
+and the OpenAPI document.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ def flag(name: str, description: str) -> Schema:
 def paged(
     size: int = PAGE_SIZE, description: str = _PAGE, pattern: str | None = NAME_OR_NOTHING_PATTERN
 ) -> list[Schema]:
-    """The parameters of a paged list. `size`: of a page by default. `pattern`: of a token, by default that of lists
-    by topic name; None for any text.
+    """The parameters of a paged list. `size`: the default size of a page. `pattern`: of a token, by default that of
+    lists by topic name; None for any text.
     """
     token = {} if pattern is None else {"pattern": pattern}
     number = {"type": "integer", "minimum": 1, "maximum": PAGE_SIZE, "default": size}
@@ -68,7 +68,7 @@ def _json(schema: Schema) -> Schema:
 
 
 def answer(shape: Shape | Component) -> Schema:
-    """A JSON answer of this shape."""
+    """A JSON answer with this shape."""
     return {"description": shape.name, **_json(ref(shape.name))}
 
 
@@ -101,7 +101,7 @@ SECURITY: Final[Schema] = {
         " certificate besides the token.",
     },
 }
-"""The rules of `access`, in the form of the document."""
+"""The rules of `access` as security requirements of the document."""
 TO_OPERATE: Final[list[Schema]] = [{"token": []}, {"token": [], "certificate": []}, {}, {"certificate": []}]
 TO_READ: Final[list[Schema]] = [
     {"readToken": []},
@@ -139,13 +139,13 @@ _IN_PATHS: Final = {
         ),
     )
 }
-"""What may stand in braces in a path, unless an operation says something else."""
+"""The parameters in paths by name, unless an operation describes its own."""
 _BRACES: Final = re.compile(r"\{(\w+)(?::[^}]*)?\}")
 
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """What answers `method` at `path`, which is aiohttp's; `act`: its name in the audit log, where it is an act."""
+    """The operation of `method` at `path` (in aiohttp's syntax); `act`: its name in the audit log, if it is an act."""
 
     method: str
     path: str
@@ -155,7 +155,7 @@ class Operation:
 
     @property
     def canonical(self) -> str:
-        """The path without patterns, as the document has it."""
+        """The path without patterns, as in the document."""
         return _BRACES.sub(r"{\1}", self.path)
 
     @property
@@ -166,7 +166,7 @@ class Operation:
 
 
 def serves(operation: Operation) -> Callable[[HandlerT], HandlerT]:
-    """Mark a handler with an operation that it answers."""
+    """Mark a handler with an operation."""
 
     def mark(handler: HandlerT) -> HandlerT:
         handler.operations = {**operations_of(handler), operation.method: operation}  # pyright: ignore[reportAttributeAccessIssue]
@@ -184,8 +184,8 @@ def reads(
     act: str = "",
     **more: Schema,
 ) -> Callable[[HandlerT], HandlerT]:
-    """A handler that changes nothing. The document has its name, and the first sentence of its docstring. `found`: its
-    answer; `failing`: statuses of errors to expect; `more`: other answers, by `status_…`.
+    """Marks a handler that changes nothing. The document uses its name and the first sentence of its docstring.
+    `found`: its answer; `failing`: statuses of expected errors; `more`: other answers, by `status_…`.
     """
     others = {status.removeprefix("status_"): each for status, each in more.items()}
     answers = {"200": found, **others, "default": FAILED, **{str(status): FAILED for status in failing}}
@@ -201,7 +201,7 @@ def writes(
     body: str = "",
     optional: bool = False,
 ) -> Callable[[HandlerT], HandlerT]:
-    """A handler that may change something; named and described likewise. `route`: method and path; `answers`: by
+    """Marks a handler that may change something; named and described likewise. `route`: method and path; `answers`: by
     status; `body`: the name of its shape.
     """
     method, _, path = route.partition(" ")
@@ -226,21 +226,19 @@ def _described(
 
 
 def operations_of(handler: object) -> dict[str, Operation]:
-    """What a handler answers, by method."""
+    """The operations of a handler, by method."""
     return getattr(handler, "operations", {})
 
 
 def query_of(handler: object) -> list[str]:
-    """The query parameters that a handler knows."""
+    """The query parameters of a handler's operations."""
     found = [each for operation in operations_of(handler).values() for each in operation.parameters]
     return [each["name"] for each in found if each["in"] == "query"]
 
 
 @web.middleware
 async def known_parameters_alone(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Refuses what the operation does not name, and what is said twice: a misspelt condition must not be answered as if
-    there were none.
-    """
+    """Refuses unknown and repeated query parameters: a condition with a typing error must not be ignored."""
     if request.query and request.path.startswith("/v1/") and request.match_info.http_exception is None:
         known = query_of(request.match_info.handler)
         for name in request.query:
@@ -253,14 +251,14 @@ async def known_parameters_alone(request: web.Request, handler: Handler) -> web.
 
 
 def handled_by(handlers: object) -> Iterator[tuple[str, Operation]]:
-    """The operations of a class of handlers, or of an object of it, with the names of its methods."""
+    """The operations of a class of handlers, or of an instance, with the names of its methods."""
     for name, handler in vars(handlers if isinstance(handlers, type) else type(handlers)).items():
         for operation in operations_of(handler).values():
             yield name, operation
 
 
 def routes_of(handlers: object) -> list[web.RouteDef]:
-    """The routes of an object's handlers. Whatever answers GET answers HEAD, but for what never ends."""
+    """The routes of an object's handlers. GET routes also answer HEAD, except endless streams."""
     found = [(operation, getattr(handlers, name)) for name, operation in handled_by(handlers)]
     return [
         web.get(each.path, handler, allow_head=each.path != EVENTS)

@@ -1,8 +1,8 @@
-"""The page at `/`: static files beside this module, with the headers that keep everything else out of it.
+"""The page at `/`: static files beside this module, with headers that block everything else in it.
 
-It holds no data. What it shows it asks of `/v1`, as anybody may; what it changes goes through the same gate as every
-write (`access.py`): same origin on the node's own machine, or the token. Nothing is loaded from elsewhere, no script or
-style stands in the markup, and no other site may frame it (Content Security Policy Level 3).
+It holds no data. It reads from `/v1` like any client. Its changes pass the same check as every write (`access.py`):
+same origin on the node's own machine, or the token. Nothing is loaded from elsewhere, the markup has no inline script
+or style, and no other site may frame it (Content Security Policy Level 3).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _HEADERS: Final = {
     "Referrer-Policy": "no-referrer",
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
-    "Cache-Control": "no-cache",  # asked for again each time, and answered by its ETag
+    "Cache-Control": "no-cache",  # validated each time by its ETag
 }
 _KINDS: Final = {
     ".html": "text/html",
@@ -49,7 +49,7 @@ class _File:
 
 
 class Page:
-    """The handlers. Reads all files when it is made: 110 KB, and no disk while the node serves."""
+    """The handlers. Reads all files when it is created: 110 KB, and no disk access while the node serves."""
 
     def __init__(self) -> None:
         self._files = {

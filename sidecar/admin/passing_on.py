@@ -1,13 +1,13 @@
-"""A request for another node: passed on to the one that serves the topic, and again while the topic moves.
+"""Passes a request on to the node that serves the topic, and repeats it while the topic moves.
 
-What a caller may do was judged by this node (`access`). The other one takes that from a signature with a key of their
-common token, over TLS where this node's admin port has it. Neither the caller's token nor any other secret goes there.
+This node has checked the caller's rights (`access`). The other node trusts that because of a signature with a key of
+their common token, over TLS if this node's admin port has it. Neither the caller's token nor any other secret is sent.
 
-The nodes' token itself never travels between them: Redis says where a node is, so a writer to Redis could get it. The
-node that is asked answers a request that its rules refuse with a *nonce* of its own (as HTTP Digest does, RFC 7616
-§3.3); the other one signs this nonce together with all that the request says and for whom it is passed on, by
-HMAC-SHA-256. A nonce is good for one request within 30 seconds of the clock of the node that gave it: clocks of nodes
-may differ. So a signature cannot be made up, sent again, changed, or used at another node.
+The nodes' token itself never travels between them: node addresses come from Redis, so anybody who can write to Redis
+could get it. A node answers a request that its rules refuse with a *nonce* of its own (as HTTP Digest does, RFC 7616
+§3.3). The other node signs this nonce together with the whole request and its caller, by HMAC-SHA-256. A nonce is valid
+for one request, within 30 seconds by the clock of the node that issued it: clocks of nodes may differ. So a signature
+cannot be forged, replayed, changed, or used at another node.
 """
 
 from __future__ import annotations
@@ -46,13 +46,13 @@ SCHEME: Final = "Sidecar-Node"
 NONCE_S: Final = 30.0
 _VERSION: Final = "sidecar admin 1"
 _LONGEST: Final = 8_192
-"""Characters of the header that shows a signature."""
+"""The most characters in the header with a signature."""
 
 
 @dataclass(frozen=True, slots=True)
 class Passed:
     """A request as one node passes it on. `receiver`: the address of the other one (`SIDECAR_ADMIN_ADVERTISE`);
-    `target`: path and query as they stand in the request; `match`: If-Match, "" where absent.
+    `target`: unchanged path and query of the request; `match`: If-Match, "" if absent.
     """
 
     receiver: str
@@ -63,7 +63,9 @@ class Passed:
 
 
 class Nonces:
-    """Those that a node gives out; nothing is kept of one until it is used with a right signature. `clock`: seconds."""
+    """The nonces of a node. It stores nothing about a nonce until it is used with a valid
+    signature. `clock`: seconds.
+    """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._secret = secrets.token_bytes(32)
@@ -71,12 +73,12 @@ class Nonces:
         self._used: OrderedDict[str, float] = OrderedDict()
 
     def new(self) -> str:
-        """One more."""
+        """A new nonce."""
         head = f"{int(self._clock() * 1000):x}.{secrets.token_hex(16)}"
         return f"{head}.{self._mark(head)}"
 
     def take(self, nonce: str) -> bool:
-        """Whether it is one of these, young, and never taken before."""
+        """Whether the nonce was issued here, is not expired, and was not used before."""
         now = self._clock()
         while self._used and next(iter(self._used.values())) < now - NONCE_S:
             self._used.popitem(last=False)
@@ -93,12 +95,12 @@ class Nonces:
 
 
 def challenge(nonce: str) -> str:
-    """The value of WWW-Authenticate that asks for a signature."""
+    """The value of WWW-Authenticate that requests a signature."""
     return f'{SCHEME} nonce="{nonce}"'
 
 
 def nonce_of(challenges: list[str]) -> str | None:
-    """The nonce among the values of WWW-Authenticate."""
+    """The nonce in the values of WWW-Authenticate."""
     for each in challenges:
         scheme, _, rest = each.partition(" ")
         if scheme == SCHEME and rest.startswith('nonce="') and rest.endswith('"'):
@@ -107,8 +109,8 @@ def nonce_of(challenges: list[str]) -> str | None:
 
 
 def signed(tokens: tuple[str | None, str | None], nonce: str, passed: Passed, behalf: Behalf) -> str | None:
-    """The value of Authorization; None without a token. `tokens`: to operate, to read; the first that there is signs,
-    and only the holder of the first one's operates.
+    """The value of Authorization; None without a token. `tokens`: the operator's, the reader's; the first one that is
+    set signs, and only the operator's token gives the right to operate.
     """
     role, token = next(((role, each) for role, each in zip(_ROLES, tokens, strict=True) if each is not None), ("", ""))
     if not token:
@@ -127,8 +129,8 @@ def signed(tokens: tuple[str | None, str | None], nonce: str, passed: Passed, be
 def checked(
     tokens: tuple[str | None, str | None], nonces: Nonces, authorization: str, passed: Passed
 ) -> tuple[str, Behalf] | None:
-    """Which token signed a request (`access.OPERATOR` or `READER`), and for whom it is passed on. None where this is
-    no signature, not for this request at this node, or was shown before.
+    """Which token signed a request (`access.OPERATOR` or `READER`), and for whom it is passed on. None if there is no
+    valid signature, if it is for another request or node, or if its nonce was used before.
     """
     found = _read(authorization)
     if found is None:
@@ -173,15 +175,15 @@ def _signature(token: str, role: str, nonce: str, passed: Passed, behalf: Behalf
 
 PASSED_ON: Final = "X-Sidecar-Passed-On"
 _PASS_ON_S: Final = 15.0
-"""Seconds for another node to do what was passed on to it."""
+"""Seconds for another node to perform a request that was passed on."""
 READ_S: Final = 5.0
-"""Seconds for it to answer a read: the page waits little longer, and has to name the silent node."""
+"""Seconds for another node to answer a read: the page waits little longer, and has to name the silent node."""
 MOVES_S: Final = 8.0
-"""Seconds that a change waits while the topic moves between nodes, or until the lease of a node that died is over."""
+"""Seconds that a change waits while the topic moves between nodes, or until the lease of a dead node ends."""
 READ_MOVES_S: Final = 1.0
 """The same for a read."""
 BEHIND: Final = "X-Sidecar-Behind"
-"""The header of an answer that may lack what other nodes acknowledged, as it could not be asked for."""
+"""The header of an answer that may lack what other nodes acknowledged, because it could not be read."""
 _FIRST_PAUSE_S: Final = 0.05
 _LONGEST_PAUSE_S: Final = 0.5
 _READS: Final = frozenset({"GET", "HEAD"})
@@ -194,7 +196,9 @@ class SilentError(UnavailableError):
 
 
 class Passing:
-    """Asks other nodes. `rules`: those of now; `tls`: None where admin ports have no TLS, else the context of now."""
+    """Passes requests on to other nodes. `rules` returns the present rules; `tls`: None if admin ports have no TLS,
+    else it returns the present context.
+    """
 
     def __init__(self, rules: Callable[[], Rules], tls: Callable[[], ssl.SSLContext] | None) -> None:
         self._rules = rules
@@ -205,9 +209,9 @@ class Passing:
     ) -> web.Response:
         """The answer of this node, or of the one that serves the topic, which has `limit` seconds for it.
 
-        While the topic moves each node may name another one, or none: both are asked again until one does it. Whoever
-        was asked by another node passes nothing on: that one asks again. Raises NothingDoneError where it takes too
-        long.
+        While the topic moves, each node may name another node, or none: both are tried again until one performs the
+        request. A node that received the request from another node does not pass it on: the other node tries again.
+        Raises NothingDoneError if it takes too long.
         """
         reads, now = request.method in _READS, asyncio.get_running_loop().time
         until, pause = now() + (READ_MOVES_S if reads else MOVES_S), _FIRST_PAUSE_S
@@ -232,11 +236,11 @@ class Passing:
             pause = min(_LONGEST_PAUSE_S, pause * 2)
 
     async def _pass_on(self, request: web.Request, elsewhere: ElsewhereError, limit: float) -> web.Response:
-        """Ask the node that serves the topic, and answer what it answers. The path goes on as it came: a name in it may
-        hold whatever stands for something else in a URL. `limit`: seconds.
+        """Send the request to the node that serves the topic, and return its answer. The path is sent unchanged,
+        because an encoded name in it may hold any character. `limit`: seconds.
 
-        Raises `SilentError` where it does not answer a read, NothingDoneError where a change did not reach it, and
-        UnavailableError where that may have been done.
+        Raises `SilentError` if a read gets no answer, NothingDoneError if a change did not reach the node, and
+        UnavailableError if a change may have been made.
         """
         if elsewhere.admin is None:
             raise SilentError(str(elsewhere))
@@ -279,8 +283,8 @@ class Passing:
             ) from None
 
     async def _headers(self, session: ClientSession, request: web.Request, passed: Passed) -> dict[str, str]:
-        """What goes on to the other node: with a signature where that one asks for a token, as this one does. So has an
-        open read of a caller that showed a token: the answer may name producer ids.
+        """The headers for the other node, signed if that node requires a token, as this one does. An open read is
+        signed too if its caller showed the operator's token: its answer may contain producer ids.
         """
         rules = self._rules()
         headers = {PASSED_ON: "1"} | ({"If-Match": passed.match} if passed.match else {})
@@ -291,7 +295,7 @@ class Passing:
         ask = session.get(where, headers={PASSED_ON: "1"}, ssl=self._context(), allow_redirects=False)
         async with ask as answer:
             nonce = nonce_of(answer.headers.getall("WWW-Authenticate", []))
-        if nonce is None:  # it asks for no token, or is of a version that has none
+        if nonce is None:  # it requires no token, or its version has none
             return headers
         shown = signed((rules.operate, rules.read), nonce, passed, judged_now().behalf)
         return headers if shown is None else headers | {"Authorization": shown}

@@ -1,8 +1,8 @@
-"""Shadows under Pulsar's own path, as its tools ask for them (PIP-180): a topic's shadows as a list of names.
+"""Shadows under Pulsar's own path, for Pulsar's tools (PIP-180): a topic's shadows as a list of names.
 
-Tenant and namespace say nothing here and are ignored. Names are taken as Pulsar writes them, with a tenant and a
-namespace or without, and answered without: Pulsar reads those too. What Pulsar does in two steps, making a topic and
-linking it, is one: a shadow that is listed is made, one that is not is deleted, with its cursors.
+Tenant and namespace have no meaning here and are ignored. Names are accepted as Pulsar writes them, with a tenant and a
+namespace or without. They are returned without, which Pulsar reads too. Pulsar creates a topic and links it in two
+steps; here it is one: shadows that are listed are created, and others are deleted with their cursors.
 """
 
 from __future__ import annotations
@@ -28,7 +28,9 @@ _SHADOWS: Final = f"{_TOPIC}/shadowTopics"
 _FULL: Final = re.compile(r"(?:(?:persistent://)?[^/]+/[^/]+/)?([^/]+)")
 _BELONG: Final = "shadows belong"
 _ENOUGH_S: Final = 40.0
-"""No change begins later: the whole answer has a minute, and a change that has begun shall end."""
+"""Seconds after which no further change begins: the whole answer has a minute, and a change that
+has begun has to end.
+"""
 
 
 class PulsarRest:
@@ -84,10 +86,12 @@ class PulsarRest:
     async def _change(
         self, request: web.Request, source: str, made: Iterable[str], deleted: Iterable[str]
     ) -> web.Response:
-        """One after the other, up to the first that fails: what was done stays, and the error says what that is."""
+        """Make the changes one after the other, up to the first failure. Earlier changes stay, and the error lists
+        them.
+        """
         deadline = asyncio.get_running_loop().time() + _ENOUGH_S
         done: list[str] = []
-        judged_now().note(done=done)  # also where a later one fails
+        judged_now().note(done=done)  # also if a later one fails
         steps: list[tuple[str, str, Callable[[], Awaitable[object]]]] = [
             *(("make", name, lambda name=name: self._port.create(source, name, None)) for name in made),
             *(("delete", name, lambda name=name: self._delete(source, name)) for name in deleted),
@@ -108,11 +112,11 @@ class PulsarRest:
         try:
             await self._port.delete(source, name)
         except NotFoundError:
-            return  # somebody else was faster
+            return  # another client was faster
 
 
 def _names(body: object) -> list[str]:
-    """The names in a body, each once. Raises ShapeError."""
+    """The names in a body, without repetitions. Raises ShapeError."""
     if not isinstance(body, list) or not all(isinstance(each, str) for each in body):
         raise ShapeError('the body has to be a JSON list of names such as ["orders-audit"]')
     if not body:

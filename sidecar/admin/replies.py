@@ -1,7 +1,7 @@
 """JSON answers, and one shape for every error: `{"error_code": HTTP status, "message": text}`.
 
-The middleware turns whatever ends a request early into that shape: the node's refusals, aiohttp's own 404, 405 and 413,
-a body that is no JSON, and bugs, which are logged and not shown to the client.
+The middleware turns everything that ends a request early into that shape: the node's refusals, aiohttp's own 404, 405
+and 413, a body that is not JSON, and bugs, which are logged and not shown to the client.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ KeyT = TypeVar("KeyT", int, str)
 
 _EVENTS: Final = Seldom()
 _ALIKE: Final = 20
-"""Failures of one kind that are logged within five seconds."""
+"""The most failures of one kind that are logged within five seconds."""
 
 NOTHING_DONE: Final = "X-Sidecar-Nothing-Done"
 """The header of a 503 of a node that does not serve the topic: the node that forwarded the request may try again."""
@@ -51,7 +51,7 @@ _STATUS: Final[dict[type[Exception], int]] = {
 def reply(
     body: Mapping[str, Any] | Sequence[str], status: int = 200, headers: Mapping[str, str] | None = None
 ) -> web.Response:
-    """An answer in JSON. Half a surrogate pair, which UTF-8 cannot hold, is escaped as it came."""
+    """An answer in JSON. An unpaired surrogate, which UTF-8 cannot encode, stays escaped."""
     text = json.dumps(body, ensure_ascii=False).encode(errors="backslashreplace")
     return web.Response(body=text, status=status, content_type="application/json", charset="utf-8", headers=headers)
 
@@ -59,8 +59,8 @@ def reply(
 def page(
     shape: Shape, every: Sequence[ItemT], key: Callable[[ItemT], KeyT], after: KeyT | None, size: int
 ) -> web.Response:
-    """A page of `size` items of a list that is sorted by `key`, those behind `after`; that of its last one, as text, is
-    the token of the next page.
+    """A page of `size` items of a list that is sorted by `key`: the items after `after`. The key of its last item, as
+    text, is the token of the next page.
     """
     left = [each for each in every if after is None or key(each) > after]
     token = str(key(left[size - 1])) if len(left) > size else None
@@ -68,16 +68,16 @@ def page(
 
 
 def error(status: int, message: str, headers: Mapping[str, str] | None = None) -> web.Response:
-    """An error in the one shape."""
+    """An error answer in the common shape."""
     return reply(ERROR.to_json(None, error_code=status, message=message), status, headers)
 
 
 @web.middleware
 async def errors_as_json(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """See the module's docstring."""
+    """Turns errors into JSON answers; see the module's docstring."""
     answer = await _answer(request, handler)
     if isinstance(request.content.exception(), web.RequestPayloadError):
-        request.content.feed_eof()  # aiohttp would read on, and log that it cannot as a bug
+        request.content.feed_eof()  # aiohttp would read on, and log its failure as a bug
         answer.force_close()
     return answer
 
@@ -94,8 +94,8 @@ async def _answer(request: web.Request, handler: Handler) -> web.StreamResponse:
         headers = {NOTHING_DONE: "1"} if isinstance(refused, NothingDoneError) else None
         return error(status, str(refused) or "the node did not answer in time", headers)
     except ConnectionResetError:
-        return error(400, "the client went while it sent its request")  # nobody reads this
-    except Exception as bug:  # noqa: BLE001 - a bug in one answer must not take the connection, nor its text, outside
+        return error(400, "the client went while it sent its request")  # nobody reads this answer
+    except Exception as bug:  # noqa: BLE001 - a bug in one answer must not end the connection, nor become visible
         if _EVENTS.ask(type(bug).__name__, _ALIKE) is not None:
             structlog.get_logger().error("admin_request_failed", method=request.method, path=request.path, exc_info=bug)
         return error(500, "internal error; the node's log has the details")

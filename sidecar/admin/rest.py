@@ -1,5 +1,5 @@
-"""`/v1`: status, events, topics, their policies, fence and release. Checks what was sent, asks the node,
-shapes the answer; a question for the node that serves a topic is passed on to it.
+"""`/v1`: status, events, topics, their policies, fence and release. Checks the request, calls the node, and shapes the
+answer; requests for the node that serves a topic are passed on to it.
 
 No rule about ownership is here: the node decides what a fence does and which owners may be fenced.
 """
@@ -57,22 +57,22 @@ from sidecar.v1 import state_pb2 as state
 
 _ID_DIGITS: Final = 19
 _POLICY_LIMIT: Final = 64 * 1024
-"""Bytes of a policy."""
+"""The size limit of a policy, in bytes."""
 _PER_TURN: Final = 64
-"""Items that are written down in one turn of the event loop: a page may hold a thousand."""
+"""Items that are encoded in one turn of the event loop: a page may hold a thousand."""
 _DESCRIBE_S: Final = 3.0
-"""Seconds for another node to describe a topic: after them this node answers with what it knows."""
+"""Seconds for another node to describe a topic. After that this node answers with what it knows."""
 KNOWN_S: Final = 2.0
-"""Seconds for this node to learn what others did, before it answers a read with what it knows."""
+"""Seconds for this node to learn changes of other nodes. After that it answers a read with what it knows."""
 CLIENTS_SHOWN: Final = 100
-"""Clients in one page, unless another number is asked for, up to `asked.PAGE_SIZE`."""
+"""The default number of clients in a page; the limit is `asked.PAGE_SIZE`."""
 REFUSALS_SHOWN: Final = 100
-"""The same, of what was refused."""
+"""The default number of refusals in a page, likewise."""
 _LAST_TOKEN: Final = 9_999_999_999
 _NEWEST_EVENTS: Final = 1_000
-"""Events from before that a stream may begin with."""
+"""The most earlier events that a stream may begin with."""
 _TAKEN_S: Final = 30.0
-"""Seconds for a reader of events to take what was written to him."""
+"""Seconds for a reader of events to read what was sent."""
 
 
 _POLICY: Final = "/v1/topics/{topic}/policy"
@@ -188,8 +188,8 @@ class Rest:
         return _marked(await self._described(request, name), knows=knows)
 
     async def _catch_up(self) -> bool:
-        """Whether this node knows what others acknowledged. An operator that looks for a fault, while the leader
-        of the ownership topic is away, gets what is known here.
+        """Whether this node knows everything that others acknowledged. If the leader of the ownership topic is
+        unreachable, it answers with what it knows, for operators who look for a fault.
         """
         try:
             async with asyncio.timeout(KNOWN_S):
@@ -240,7 +240,7 @@ class Rest:
                 raise ShapeError(f"Last-Event-ID has to be the id of an event, not {last[:100]!r}")
             after = int(last)
         found, stands = self._port.events(after, newest, request.query.get("topic")), judged_now().stands
-        beginning = await anext(found)  # a refusal is answered before the stream begins
+        beginning = await anext(found)  # a refusal has to be answered before the stream begins
         answer = web.StreamResponse(
             headers={"Content-Type": "text/event-stream", "Cache-Control": "no-store", "X-Accel-Buffering": "no"}
         )
@@ -287,7 +287,7 @@ async def _listed(shape: Shape, facts: Sequence[object], token: str | None) -> w
 
 
 def _sender() -> str:
-    """Who sent the request that is answered now, in the words of the history."""
+    """Who sent the running request, in the words of the events topic."""
     peer = judged_now().behalf.peer
     return f"an operator at {peer}" if peer else "an operator"
 
@@ -303,8 +303,8 @@ def _marked(answer: web.Response, *, knows: bool) -> web.Response:
 
 
 def _tagged(topic: Topic, partition: int | None) -> dict[str, str]:
-    """The generation as an entity tag, which If-Match may name. Raises ShapeError for a partition that has none of its
-    own. Nobody shall keep the answer: much else in it changes while the generation stays.
+    """The generation as an entity tag for If-Match. Raises ShapeError for a partition without a generation of its own.
+    The answer must not be cached: its other fields change while the generation stays.
     """
     if partition is None:
         generation = topic.generation
@@ -319,7 +319,9 @@ def _tagged(topic: Topic, partition: int | None) -> dict[str, str]:
 
 
 async def _write(request: web.Request, answer: web.StreamResponse, found: tuple[int, state.Event] | None) -> None:
-    """Raises ConnectionError where the reader is gone, or reads no more: he is not waited for with a place taken."""
+    """Send an event. Raises ConnectionError if the reader has disconnected, or reads too slowly: it would occupy a
+    place for a stream.
+    """
     try:
         async with asyncio.timeout(_TAKEN_S):
             await answer.write(server_sent(found))
@@ -330,8 +332,8 @@ async def _write(request: web.Request, answer: web.StreamResponse, found: tuple[
 
 
 def server_sent(found: tuple[int, state.Event] | None) -> bytes:
-    """One event, or a comment while there are none: it shows that the connection is still open. An event of a kind that
-    only a newer node knows is left out.
+    """One event, or, if there is none, a comment, which shows that the connection is still open. Events of kinds that
+    only newer nodes know are left out.
     """
     if found is None or found[1].kind not in KINDS:
         return b": \n\n"

@@ -1,7 +1,8 @@
-"""Answers of a schema registry as readers of a shadow see them: renamed, and in lists beside what they stand for; and
-errors in a registry's own form: `{"error_code": …, "message": …}`, each with what to do. Pure.
+"""Changes a schema registry's answers for readers of a shadow: subjects are renamed, and lists name shadows beside
+their sources. Also makes errors in a registry's own form, `{"error_code": …, "message": …}`, each with what to do.
+Pure.
 
-Lists are read and written item by item, so that a long one leaves other work its turns.
+Lists are read and written item by item, so that other tasks can run during a long one.
 """
 
 from __future__ import annotations
@@ -19,13 +20,13 @@ _DECODER: Final = json.JSONDecoder()
 
 
 class BadAnswerError(ValueError):
-    """The registry answered something else than it should; the message says what."""
+    """The registry's answer is not valid; the message says why."""
 
 
 def renamed(body: bytes, claim: Claim) -> bytes:
-    """An answer about a subject that was read, under the name that was asked for; others stay to the byte.
+    """An answer about a subject, under the name that the client used; other answers are unchanged, byte for byte.
 
-    Raises BadAnswerError where it is no JSON.
+    Raises BadAnswerError if it is not JSON.
     """
     found = _loaded(body)
     if not isinstance(found, dict) or not isinstance(found.get("subject"), str):
@@ -34,7 +35,9 @@ def renamed(body: bytes, claim: Claim) -> bytes:
 
 
 def items(body: bytes) -> Iterator[Any]:
-    """The items of a JSON array, one after the other. Raises BadAnswerError where it is none, when it comes to that."""
+    """The items of a JSON array, one after the other. Raises BadAnswerError when it reaches a part
+    that is not valid.
+    """
     try:
         text = body.decode()
     except UnicodeDecodeError:
@@ -61,7 +64,7 @@ def items(body: bytes) -> Iterator[Any]:
 
 
 def subject_of(item: Any) -> str | None:
-    """The subject that an item of a list is, or carries; None where it has none."""
+    """The subject of a list's item, which may be the item itself; None if it has none."""
     found = item.get("subject") if isinstance(item, dict) else item
     return found if isinstance(found, str) else None
 
@@ -72,8 +75,8 @@ def under(item: Any, subject: str) -> Any:
 
 
 class Listing:
-    """A JSON array in the making, of `limit` bytes at most. Of its items those from `offset` on are given, `most` of
-    them; 0: all.
+    """Builds a JSON array of at most `limit` bytes. It has at most `most` items (0: all), beginning with number
+    `offset`.
     """
 
     def __init__(self, limit: int, offset: int = 0, most: int = 0) -> None:
@@ -84,7 +87,7 @@ class Listing:
         self._seen: set[str] = set()
 
     def add(self, item: Any) -> None:
-        """One more item; repeated ones count once. Raises BadAnswerError where the list gets too long."""
+        """Add an item; repeated ones count once. Raises BadAnswerError if the list gets too long."""
         text = _written(item)
         if text in self._seen:
             return
@@ -120,12 +123,12 @@ def _behind_space(text: str, at: int) -> int:
 _TYPE: Final = "application/vnd.schemaregistry.v1+json"
 _SETTING: Final = "SIDECAR_SCHEMA_REGISTRY_URL"
 _NOT_FOUND: Final = 40401
-"""A registry's own code for a subject that is not there."""
+"""A registry's own code for a subject that does not exist."""
 _READ_ONLY: Final = 40301
 
 
 class RegistryError(Exception):
-    """The client's answer: an HTTP status, a registry's error code (the status, where it has none), a message."""
+    """An error for the client: an HTTP status, a registry's error code (the status if it has none), a message."""
 
     def __init__(self, status: int, message: str, code: int | None = None) -> None:
         super().__init__(message)
@@ -139,12 +142,12 @@ class RegistryError(Exception):
 
 
 def without_registry() -> RegistryError:
-    """No registry is configured."""
+    """The error if no registry is configured."""
     return RegistryError(501, f"no schema registry is configured: set {_SETTING} on this node")
 
 
 def away(url: str, error: BaseException) -> RegistryError:
-    """The registry cannot be reached, or does not answer."""
+    """The error if the registry cannot be reached, or does not answer."""
     slow = isinstance(error, TimeoutError)
     what = "does not answer in time" if slow else f"cannot be asked ({error or type(error).__name__})"
     return RegistryError(
@@ -153,7 +156,7 @@ def away(url: str, error: BaseException) -> RegistryError:
 
 
 def read_only(found: Claim) -> RegistryError:
-    """A write to a shadow's subject."""
+    """The error for a write to a shadow's subject."""
     message = (
         f"{found.shadow} is a shadow of {found.source}, and {found.subject} is read-only with it:"
         f" write to {found.read}, under the source's name; producers write to {found.source}"
@@ -162,7 +165,7 @@ def read_only(found: Claim) -> RegistryError:
 
 
 def closed(found: Claim) -> RegistryError:
-    """A read under a shadow that is closed."""
+    """The error for a read under a closed shadow."""
     message = (
         f"{found.shadow} is closed: {found.source} was deleted or created again, or the shadow is not created yet;"
         f" delete the shadow and create it again to read {found.subject}"
@@ -171,6 +174,6 @@ def closed(found: Claim) -> RegistryError:
 
 
 def not_found(found: Claim) -> RegistryError:
-    """The name that would be read is another topic's."""
+    """The error if the name to be read belongs to another topic."""
     message = f"Subject '{found.subject}' not found: {found.read} belongs to another topic than {found.source}"
     return RegistryError(404, message, _NOT_FOUND)

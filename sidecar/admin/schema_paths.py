@@ -1,7 +1,7 @@
-"""What a request to a schema registry is about, by its method and path: which subject, read or written. Pure.
+"""The meaning of a request to a schema registry, by its method and path: which subject, read or written. Pure.
 
-Written down is what reads: whatever else names a subject counts as a write, so that an operation of a newer registry
-is refused rather than let through. A path that two servers could read in two ways is refused too.
+Only reads are listed: any other request with a subject counts as a write, so operations of a newer registry are
+refused, not let through. A path that two servers could interpret differently is refused too.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from urllib.parse import parse_qsl, quote, unquote, urlencode
 
 _GETS: Final = frozenset({"GET", "HEAD"})
 _AMBIGUOUS: Final = re.compile(r"[^!-~]|[;\\#]")
-"""What some servers cut a path at, or cannot read."""
+"""Characters at which some servers cut a path, or which they cannot read."""
 _ROOTS: Final = frozenset({"subjects", "config", "mode"})
 
 
@@ -33,15 +33,15 @@ class Kind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A request's path, taken apart: `parts` as they came, and which of them is the subject."""
+    """A request's path: its `parts` unchanged, and which of them is the subject."""
 
     kind: Kind
     parts: tuple[str, ...]
     place: int | None = None
     context: str = ""
-    """The context that the path names (`/contexts/.eu/…`), as `:.eu:`."""
+    """The context in the path (`/contexts/.eu/…`), as `:.eu:`."""
     is_raw: bool = False
-    """The answer is a schema as it was registered: nothing in it is the registry's."""
+    """The answer is a schema as it was registered, so it contains nothing from the registry."""
 
     @property
     def subject(self) -> str | None:
@@ -49,7 +49,7 @@ class Target:
         return None if self.place is None else unquote(self.parts[self.place])
 
     def path(self, subject: str | None = None) -> str:
-        """The path for the registry, with another subject where one is given."""
+        """The path for the registry; `subject`, if given, replaces the subject."""
         parts = list(self.parts)
         if subject is not None and self.place is not None:
             parts[self.place] = quote(subject, safe="")
@@ -57,7 +57,7 @@ class Target:
 
 
 def read(method: str, path: str) -> Target:
-    """Take a path apart, as it came in the request, after `/schemas`. Raises BadPathError."""
+    """Parse an unchanged request path after `/schemas`. Raises BadPathError."""
     parts = tuple(path.lstrip("/").split("/")) if path.strip("/") else ()
     while parts and not parts[-1]:
         parts = parts[:-1]
@@ -67,7 +67,7 @@ def read(method: str, path: str) -> Target:
         raise BadPathError("the path has an empty part, a . or .., or a character to be written as %3B, %23 or alike")
     target = _target(method, parts, words)
     if any("/" in word for word in words):
-        # A server that decodes before it splits sees other parts; where that makes a difference nobody may guess.
+        # A server that decodes before it splits sees other parts: refused if that makes a difference.
         if any("/" in word for index, word in enumerate(words) if index != target.place):
             raise BadPathError("a %2F may stand in the name of a subject alone")
         if target.kind is not Kind.WRITES and method not in _GETS:
@@ -89,7 +89,7 @@ def _target(method: str, parts: tuple[str, ...], words: list[str]) -> Target:
 
 
 def _place(words: list[str], first: int) -> int | None:
-    """Where the subject stands."""
+    """The position of the subject."""
     if len(words) > first + 1 and words[first] in _ROOTS:
         return first + 1
     if len(words) > first + 2 and words[first : first + 2] == ["compatibility", "subjects"]:
@@ -98,7 +98,9 @@ def _place(words: list[str], first: int) -> int | None:
 
 
 def _reads(method: str, words: list[str]) -> bool:
-    """A look-up of a schema and a question for compatibility are sent by POST and change nothing."""
+    """Whether a request reads. A look-up of a schema and a check for compatibility are sent by POST
+    and change nothing.
+    """
     if method in _GETS:
         return True
     looks_up = words[0] == "subjects" and len(words) == 2
@@ -117,7 +119,7 @@ def is_get(method: str) -> bool:
 
 
 def is_read(method: str, path: str) -> bool:
-    """Whether a request changes nothing, for the rule that says which clients may write."""
+    """Whether a request changes nothing, for the rule about which clients may write."""
     try:
         return is_get(method) or read(method, path).kind is Kind.READS
     except BadPathError:
@@ -126,7 +128,7 @@ def is_read(method: str, path: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """A query string, as it came and taken apart."""
+    """A query string, unchanged and parsed."""
 
     text: str
 
@@ -135,7 +137,7 @@ class Query:
         return next((value for key, value in self._pairs() if key == name), None)
 
     def replaced(self, **values: str | None) -> Query:
-        """With these parameters set, or taken out (None); the others stay."""
+        """The query with these parameters set, or removed (None); the others stay."""
         kept = [(key, value) for key, value in self._pairs() if key not in values]
         return Query(urlencode([*kept, *((key, value) for key, value in values.items() if value is not None)]))
 

@@ -1,6 +1,6 @@
-"""The schema registry behind `/schemas`: how a client's request is passed on to it, and its answer back.
+"""The connection to the schema registry behind `/schemas`: passes a client's request on, and the answer back.
 
-Asks once, follows no redirect, keeps no cookie and no connection. What a request is about it does not know.
+Sends a request once, follows no redirect, keeps no cookie and no connection. It does not know what a request means.
 """
 
 from __future__ import annotations
@@ -22,11 +22,13 @@ from sidecar.admin.access import same
 from sidecar.admin.schema_answers import BadAnswerError, RegistryError, away
 
 REQUEST_LIMIT: Final = 4 * 1024 * 1024
-"""Bytes of a request's body. A registry keeps a schema in one record of Kafka, of 1 MiB unless configured otherwise."""
+"""The size limit of a request's body, in bytes. A registry stores a schema in one Kafka record, of 1 MiB unless
+configured otherwise.
+"""
 PLACES: Final = 64
-"""Requests that are with the registry at one time; more wait for their turn."""
+"""The most requests at the registry at one time; further ones wait."""
 UPLOADS: Final = 16
-"""Bodies of requests that are in memory at one time, a quarter of them from one address; more wait for their turn."""
+"""The most request bodies in memory at one time, a quarter of them from one address; further ones wait."""
 _BODY: Final = web.RequestKey("body", bytes)
 _TIMEOUT: Final = ClientTimeout(total=45, sock_connect=5, sock_read=30)
 _LOOK_S: Final = 0.25
@@ -37,13 +39,15 @@ _HOP_BY_HOP: Final = frozenset(
         *("trailer", "trailers", "transfer-encoding", "upgrade", "host", "content-length", "expect"),
     )
 )
-"""Headers that speak of one connection (RFC 9110, 7.6.1), and those that each side writes by itself."""
+"""Headers of a single connection (RFC 9110, 7.6.1), and those that each side sets by itself."""
 _OF_THE_BODY: Final = frozenset({"etag", "content-md5", "digest", "content-digest", "accept-ranges", "last-modified"})
 _ON_CONDITION: Final = frozenset({"accept-encoding", "if-none-match", "if-modified-since", "range"})
 
 
 class SchemaRegistry:
-    """A registry at a URL, which may hold a name and a password. `secrets`: the node's own tokens, which stay here."""
+    """A registry at a URL, which may contain a name and a password. `secrets`: the node's own tokens, which are never
+    sent.
+    """
 
     def __init__(self, url: str, secrets: Sequence[str]) -> None:
         self._url, self._credentials = _taken_apart(url)
@@ -52,7 +56,7 @@ class SchemaRegistry:
         self._session: ClientSession | None = None
 
     async def close(self) -> None:
-        """End what is under way."""
+        """End all running requests."""
         if self._session is not None:
             await self._session.close()
 
@@ -60,10 +64,10 @@ class SchemaRegistry:
     async def asked(
         self, request: web.Request, path: str, query: str, *, read_here: bool = False
     ) -> AsyncIterator[ClientResponse]:
-        """The answer to a client's request with this path and query, whose body was read. `read_here`: whole, and not
-        compressed.
+        """The answer to a client's request with this path and query, whose body was read. `read_here`: the answer is to
+        be read as a whole, so it must not be compressed.
 
-        Raises RegistryError: 502 and 504 where the registry is away.
+        Raises RegistryError: 502 and 504 if the registry is unreachable.
         """
         headers = self._headers(request, _ON_CONDITION if read_here else frozenset())
         if read_here:
@@ -84,7 +88,9 @@ class SchemaRegistry:
             raise away(self._url, error) from None
 
     def _opened(self) -> ClientSession:
-        """A connection per request: one that the registry has closed meanwhile would cost somebody a registration."""
+        """A session with one connection per request: a kept connection that the registry has closed meanwhile could
+        lose a registration.
+        """
         if self._session is None:
             self._session = ClientSession(
                 connector=TCPConnector(limit=PLACES, force_close=True, ssl=self._trust),
@@ -101,14 +107,14 @@ class SchemaRegistry:
         shown = headers.get("Authorization", "").partition(" ")[2].strip()
         matches = [same(shown, each) for each in self.secrets]
         if any(matches):
-            headers.popall("Authorization")  # a token of the node is nobody else's
+            headers.popall("Authorization")  # a token of the node must not be sent to others
         if self._credentials is not None:
             headers.setdefault("Authorization", self._credentials)
         return headers
 
 
 async def passed_on(request: web.Request, answer: ClientResponse) -> web.StreamResponse:
-    """An answer as it comes, piece by piece, to the client. Where it breaks off, so does the client's."""
+    """Send an answer to the client piece by piece, as it is received. If it breaks off, so does the client's."""
     reply = web.StreamResponse(status=answer.status, reason=answer.reason, headers=_kept(answer.headers))
     reply.content_length = answer.content_length
     await reply.prepare(request)
@@ -125,7 +131,7 @@ async def passed_on(request: web.Request, answer: ClientResponse) -> web.StreamR
 
 
 async def whole(answer: ClientResponse, limit: int) -> bytes:
-    """The body of an answer that was asked for with `read_here`. Raises BadAnswerError beyond `limit` bytes."""
+    """The body of an answer that was requested with `read_here`. Raises BadAnswerError beyond `limit` bytes."""
     if answer.headers.get("Content-Encoding", "identity").lower() != "identity":
         raise BadAnswerError("compressed, although the node did not ask for that")
     found = bytearray()
@@ -137,12 +143,12 @@ async def whole(answer: ClientResponse, limit: int) -> bytes:
 
 
 def changed(answer: ClientResponse, body: bytes) -> web.Response:
-    """An answer with another body."""
+    """The answer with another body."""
     return web.Response(body=body, status=answer.status, headers=_kept(answer.headers, _OF_THE_BODY))
 
 
 async def while_connected(request: web.Request, work: Coroutine[Any, Any, web.StreamResponse]) -> web.StreamResponse:
-    """What `work` comes to; it is cancelled when the client has gone."""
+    """The result of `work`, which is cancelled if the client disconnects."""
     task = asyncio.ensure_future(work)
     try:
         while not task.done():
@@ -156,14 +162,14 @@ async def while_connected(request: web.Request, work: Coroutine[Any, Any, web.St
 
 
 def _trusted() -> ssl.SSLContext:
-    """The system's certificates, and the one protocol that is spoken here (RFC 7301)."""
+    """A TLS context with the system's certificates and one application protocol (RFC 7301)."""
     context = ssl.create_default_context()
     context.set_alpn_protocols(("http/1.1",))
     return context
 
 
 def _taken_apart(url: str) -> tuple[str, str | None]:
-    """The URL without the name and password in it, and the header they make."""
+    """The URL without its name and password, and the header made of these."""
     parts = urlsplit(url)
     credentials, at, host = parts.netloc.rpartition("@")
     bare = urlunsplit(parts._replace(netloc=host)).rstrip("/")
@@ -171,7 +177,7 @@ def _taken_apart(url: str) -> tuple[str, str | None]:
 
 
 def _kept(headers: Mapping[str, str], less: frozenset[str] = frozenset()) -> CIMultiDict[str]:
-    """Headers that go on, whichever way."""
+    """The headers that are passed on, in either direction."""
     named = {name.strip().lower() for name in headers.get("Connection", "").split(",")}
     dropped = _HOP_BY_HOP | less | named
     return CIMultiDict((name, value) for name, value in headers.items() if name.lower() not in dropped)

@@ -1,9 +1,9 @@
 """`/schemas`: a proxy in front of a schema registry with Confluent's API. Under the names of shadows it reads the
-source's subjects (PIP-180: GetSchema of a shadow returns the source's schema), and writes nothing. All else passes.
+source's subjects (PIP-180: GetSchema of a shadow returns the source's schema), and refuses writes. Other requests pass
+unchanged.
 
-What a path means is in `schema_paths`, whose a subject is in `shadow.subjects`, how answers change in
-`schema_answers`, how the registry is asked in `schema_upstream`.
-A closed shadow has no schemas. Nothing is kept between two requests.
+`schema_paths` interprets paths, `shadow.subjects` finds the topic of a subject, `schema_answers` changes answers, and
+`schema_upstream` sends requests to the registry. A closed shadow has no schemas. Nothing is cached between requests.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ HandlerT = TypeVar("HandlerT")
 ROOT: Final = "/schemas"
 OBJECT_LIMIT: Final = 4 * 1024 * 1024
 LIST_LIMIT: Final = 16 * 1024 * 1024
-"""Bytes of answers in which names change; others are passed on piece by piece, however long."""
+"""The size limit, in bytes, of answers whose names are changed; others are passed on piece by piece, of any length."""
 _TURN: Final = 200
 """Items of a list that are handled before other tasks run."""
 _PAGE: Final = {"offset": None, "limit": None}
@@ -55,11 +55,11 @@ _METHODS: Final = {
     "PUT": ("Change", "schema.change"),
     "DELETE": ("Delete", "schema.delete"),
 }
-"""In words, and as the audit log calls it."""
+"""Kinds of requests in words, and their names in the audit log."""
 
 
 def _passes_on(handler: HandlerT) -> HandlerT:
-    """The registry's own interface, which others describe."""
+    """Marks a handler of the registry's own interface, which is documented by the registry."""
     for method, (summary, act) in _METHODS.items():
         described = {
             "operationId": f"{method.lower()}Schemas",
@@ -72,7 +72,7 @@ def _passes_on(handler: HandlerT) -> HandlerT:
 
 
 class SchemaProxy:
-    """The handler, and the bound on requests that the registry has at one time."""
+    """The handler, and the limit for requests at the registry at one time."""
 
     def __init__(self, port: NodeView, url: str | None, secrets: Sequence[str]) -> None:
         self._port = port
@@ -81,7 +81,7 @@ class SchemaProxy:
         self._uploads = Places(UPLOADS)
 
     def keep_secret(self, secrets: Sequence[str]) -> None:
-        """The node's own tokens, which the registry is never shown."""
+        """Set the node's own tokens, which are never sent to the registry."""
         if self._registry is not None:
             self._registry.secrets = secrets
 
@@ -119,7 +119,7 @@ class SchemaProxy:
         host = request.remote or ""
         await self._uploads.take(host)
         try:
-            await read_body(request)  # first: a client that sends slowly takes no place at the registry
+            await read_body(request)  # first: a slow client must not take a place at the registry
             return await self._answer(registry, request, target, query)
         finally:
             self._uploads.give_back(host)
@@ -166,7 +166,7 @@ class SchemaProxy:
         return None if standing is Standing.ORDINARY else (found, standing)
 
     async def _readable_query(self, query: Query) -> Query:
-        """The query, with the source's subject in the place of a shadow's."""
+        """The query, with a shadow's subject replaced by the source's."""
         found = await self._claim_of(query.get("subject"))
         return query if found is None else query.replaced(subject=str(_readable(*found).read))
 
@@ -214,7 +214,7 @@ async def _renamed(
 
 
 def _readable(found: Claim, standing: Standing) -> Claim:
-    """Raises RegistryError for what cannot be read."""
+    """The claim, if it can be read; raises RegistryError otherwise."""
     if standing is Standing.CLOSED:
         raise closed(found)
     if standing is Standing.FOREIGN:
@@ -223,7 +223,7 @@ def _readable(found: Claim, standing: Standing) -> Claim:
 
 
 async def _fill(listing: answers.Listing, body: bytes, shown: Callable[[Subject], Iterable[Subject]]) -> None:
-    """Each item under every name that its subject has."""
+    """Add each item under every name that its subject has."""
     for index, item in enumerate(answers.items(body)):
         subject = Subject.parse(answers.subject_of(item) or "")
         for name in shown(subject):

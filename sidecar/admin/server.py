@@ -1,6 +1,6 @@
-"""The HTTP server of a node: routes, who may do what, start and stop.
+"""The HTTP server of a node: routes, access checks, start and stop.
 
-It runs in the node's event loop and takes no signals: the node says when it ends.
+It runs in the node's event loop and handles no signals: the node stops it.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ from sidecar.settings import Address, Settings
 from sidecar.telemetry.hooks import NodeMetrics
 
 _STRANGERS: Final = frozenset({"cross-site", "same-site"})
-"""What browsers say in Sec-Fetch-Site of a request that a page of somebody else makes, for a GET without its origin."""
+"""Values of Sec-Fetch-Site in requests from another site's page; browsers send no origin with its GETs."""
 _READS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 _HEALTH: Final = frozenset({"/livez", "/readyz"})
 _ANSWER_TIMEOUT: Final = 60.0
-"""Seconds that the node may take for an answer: a policy waits for the leases of silent nodes."""
+"""Seconds that the node may take for an answer: a change of policy waits for the leases of silent nodes."""
 _STOP_TIMEOUT: Final = 1.0
-"""Seconds for requests under way. aiohttp waits this time twice: before it cancels a handler, and for its end."""
+"""Seconds for running requests. aiohttp waits this time twice: before it cancels a handler, and for its end."""
 _BODY_LIMIT: Final = 1024 * 1024
-"""Bytes: the longest allow list of a shadow fits in, however it is escaped."""
+"""Bytes: enough for the longest allow list of a shadow, however it is escaped."""
 
 
 class AdminServer:
@@ -90,11 +90,11 @@ class AdminServer:
 
     @property
     def address(self) -> Address:
-        """Where it listens; the port that was found where the setting says 0."""
+        """The address it listens on, with the real port if the setting is 0."""
         return self._listen if self._listening is None else self._listen._replace(port=self._listening.port)
 
     async def start(self) -> None:
-        """Listen. Raises OSError where the address is taken or is not one of this machine."""
+        """Listen. Raises OSError if the address is taken or is not one of this machine."""
         await self._runner.setup()
         try:
             assert self._runner.server is not None
@@ -107,15 +107,15 @@ class AdminServer:
         structlog.get_logger().info("admin_listening", url=f"{scheme}://{self.address}")
 
     async def stop(self) -> None:
-        """Close; requests under way get two seconds. Repeating it is harmless."""
+        """Close; running requests get two seconds. May be called again."""
         if self._listening is not None:
             self._connections.end()
             await self._listening.close()
         await self._runner.cleanup()
 
     def take(self, settings: Settings) -> None:
-        """The tokens and names that requests need from now on; requests under way were let in, and streams of events
-        end within a second whose token is none any more.
+        """Use the tokens and names in these settings for new requests. Running requests continue, but streams of events
+        end within a second if their token is no longer valid.
         """
         self._rules = _rules(settings)
         self._schemas.keep_secret(_secrets(settings))
@@ -141,7 +141,7 @@ class AdminServer:
         return answer
 
     async def _judged(self, request: web.Request, right: Right) -> tuple[JudgedRequest, Refusal | None]:
-        """For whom a request is, and why that one may not; None: he may."""
+        """For whom a request is, and the reason why it is refused; None: it is allowed."""
         caller, rules = _caller(request), self._rules
         if PASSED_ON in request.headers and caller.authorization.startswith(f"{SCHEME} "):
             found = await self._signed(request, caller.authorization)
@@ -163,7 +163,7 @@ class AdminServer:
         return checked((self._rules.operate, self._rules.read), self._nonces, authorization, passed)
 
     def _with_nonce(self, request: web.Request, answer: web.StreamResponse) -> web.StreamResponse:
-        """Health answers another node with what it has to sign, where this one asks for a token."""
+        """Add a nonce for another node to the answer of a health request, if this node requires a token."""
         has_token = self._rules.operate is not None or self._rules.read is not None
         if has_token and PASSED_ON in request.headers and request.path in _HEALTH:
             answer.headers["WWW-Authenticate"] = challenge(self._nonces.new())
@@ -177,13 +177,13 @@ async def _in_time(request: web.Request, handler: Handler) -> web.StreamResponse
 
 
 async def _openapi(_request: web.Request) -> web.Response:
-    from sidecar.admin.openapi import document  # noqa: PLC0415 - most nodes are never asked for it
+    from sidecar.admin.openapi import document  # noqa: PLC0415 - most nodes never need it
 
     return reply(document(__version__))
 
 
 def _right(request: web.Request) -> Right:
-    """What a request needs."""
+    """The right that a request needs."""
     if request.method not in _READS and not _reads_schemas(request):
         return Right.OPERATE
     if (resource := request.match_info.route.resource) is not None and resource.canonical == RECORDS_PATH:
@@ -194,7 +194,7 @@ def _right(request: web.Request) -> Right:
 
 
 def _reads_schemas(request: web.Request) -> bool:
-    """A look-up of a schema is sent by POST."""
+    """Whether it only reads schemas: a look-up of a schema is sent by POST."""
     path = request.raw_path.partition("?")[0]
     return path.startswith(f"{ROOT}/") and is_read(request.method, path.removeprefix(ROOT))
 

@@ -1,5 +1,5 @@
-"""`/v1` of shadow topics and their cursors: checks what was sent, asks the node, shapes the answer. A group's name may
-hold anything; a slash in it comes as %2F.
+"""`/v1` of shadow topics and their cursors: checks the request, calls the node, shapes the answer. A group's name may
+hold anything; a slash in it is sent as %2F.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class ShadowRest:
         return await self._page(request, None)
 
     async def _page(self, request: web.Request, source: str | None) -> web.Response:
-        """By name; `page_token` is the last name of the page before."""
+        """A page of shadows by name; `page_token` is the last name of the page before."""
         found, more = await self._port.page(source, asked.last_topic(request), asked.page_size(request))
         token = found[-1].name if more else None
         return reply(SHADOWS.to_json((found, token)))

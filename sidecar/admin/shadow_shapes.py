@@ -1,5 +1,5 @@
-"""What REST says of shadow topics, their cursors and their numbers, and of the logs of topics: each shape
-once, and bodies as facts. Pure.
+"""The shapes of REST for shadow topics, their cursors and numbers, and for logs of topics, and the parsing of request
+bodies. Pure.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ _LAST_MS: Final = int(datetime.max.replace(tzinfo=UTC).timestamp() * 1000)
 _TARGETS: Final = '"earliest", "latest", {"timestamp": "2026-01-31T12:00:00Z"} or {"offset": 42}'
 _PRINCIPALS: Final = 'allow has to be a list of principals such as ["User:*"]'
 NAMES: Final = 1_000
-"""Shadows in one list of Pulsar's."""
+"""The most shadows in one list of Pulsar's."""
 SOURCE_PROPERTY: Final = "PULSAR.SHADOW_SOURCE"
-"""Where Pulsar's tools look for the source of a shadow."""
+"""The property in which Pulsar's tools look for the source of a shadow."""
 
 _ALLOW: Final = Kind({**list_of(Kind({**TEXT.schema, "maxLength": PRINCIPAL_BYTES})).schema, "maxItems": ENTRIES}, list)
 _BACKLOG: Final = COUNT.said("Cursors that more records lie behind are reset to the end; 0: never.", maximum=HIGHEST)
@@ -124,7 +124,7 @@ RESET: Final = Shape("CursorReset", to=_TARGET, partitions=_PARTITIONS.or_null()
 
 
 def shadow_from_json(body: object) -> tuple[str, list[str] | None, int]:
-    """Name, allow list (None: not said) and limit of backlogs of a shadow to be made. Raises ShapeError."""
+    """Name, allow list (None: absent) and backlog limit of a shadow to be created. Raises ShapeError."""
     if not isinstance(body, dict) or not isinstance(name := body.get("name"), str):
         raise ShapeError('the body has to be a JSON object such as {"name": "orders-audit", "allow": ["User:*"]}')
     check_known(body, NEW_SHADOW.fields)
@@ -135,7 +135,7 @@ def shadow_from_json(body: object) -> tuple[str, list[str] | None, int]:
 
 
 def change_from_json(body: object) -> tuple[list[str] | None, int | None]:
-    """What is to be changed in a shadow: allow list and limit of backlogs, None where it stays. Raises ShapeError."""
+    """The changes of a shadow: allow list and backlog limit, None if unchanged. Raises ShapeError."""
     if not isinstance(body, dict) or not body:
         raise ShapeError(
             'the body has to be a JSON object such as {"allow": ["User:*"], "auto_reset_backlog_entries": 100000}'
@@ -161,7 +161,7 @@ def _backlog(found: Any) -> int:
 
 
 def reset_from_json(body: object) -> tuple[Target, list[int] | None]:
-    """Where to, and in which partitions (None: all). Raises ShapeError."""
+    """The target of a cursor, and its partitions (None: all). Raises ShapeError."""
     if not isinstance(body, dict) or "to" not in body:
         raise ShapeError(f'the body has to be a JSON object such as {{"to": "latest"}}; "to" is one of {_TARGETS}')
     check_known(body, RESET.fields)
@@ -204,7 +204,7 @@ def _partitions(found: Any) -> list[int] | None:
 
 
 RECORDS: Final = 20
-"""Records in one answer, unless another number is asked for."""
+"""The default number of records in one answer."""
 MOST_RECORDS: Final = 100
 _LAST_TIME_MS: Final = 253_402_300_799_999
 """The end of the year 9999."""
@@ -231,7 +231,7 @@ _BYTES: Final = Shape(
 
 
 def bytes_to_json(found: CutBytes) -> dict[str, Any]:
-    """The beginning of some bytes for people."""
+    """The beginning of some bytes in a readable form."""
     cut = len(found.data) < found.size
     text = _text(found.data, cut=cut)
     shown = {"hex": found.data.hex()} if text is None else {"text": text}
@@ -247,7 +247,7 @@ def _text(data: bytes, *, cut: bool) -> str | None:
 
 
 def _time(shown: Any) -> int | None:
-    """Unix ms of a record, None where no calendar has that: a client may say anything."""
+    """Unix ms of a record, None if it is out of the calendar's range: a client may set any number."""
     found = shown.record.timestamp_ms
     return found if 0 <= found <= _LAST_TIME_MS else None
 

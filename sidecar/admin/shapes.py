@@ -1,5 +1,5 @@
-"""What REST says of a node, of topics and of producers: each shape once; of events, by their records in the
-changelog; and a policy's JSON as a fact. Pure.
+"""The shapes of REST for a node, topics, producers, and events (from their records in the changelog), and the parsing
+of a policy's JSON. Pure.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ from sidecar.protocol.errors import error_name
 from sidecar.v1 import state_pb2 as state
 
 PRODUCERS: Final = 100
-"""Producer names in one page, unless another number is asked for, and with a topic."""
+"""The default number of producer names in one page, and in the answer about a topic."""
 MODE: Final = one_of(AccessMode)
 
 
 def is_ready(checks: Sequence[Check]) -> bool:
-    """True where nothing that is required fails."""
+    """Whether no required check fails."""
     return all(check.ok or not check.required for check in checks)
 
 
@@ -238,7 +238,7 @@ def _count(body: dict[str, Any], name: str, most: int) -> int | None:
 
 
 def policy_from_json(body: object) -> Policy:
-    """The fields that are to change. Raises ShapeError that names unknown fields and values at once."""
+    """The fields to change. Raises ShapeError, which names all unknown fields and values at once."""
     if not isinstance(body, dict):
         raise ShapeError('the body has to be a JSON object such as {"access_mode": "exclusive"}')
     faults = unknown_fields(body, POLICY.fields)
@@ -257,21 +257,21 @@ def policy_from_json(body: object) -> Policy:
 
 
 KINDS: Final = {number: name.lower() for name, number in state.Event.Kind.items() if number}
-"""By the number in a record; a newer node writes others."""
+"""Names by the number in a record; newer nodes write further numbers."""
 
 
 def _said(name: str) -> Callable[[state.Event], Any]:
-    """A detail that is a text or a flag; None where it is empty."""
+    """Reads a detail that is a text or a boolean; None if it is empty."""
     return lambda event: getattr(event.details, name) or None
 
 
 def _present(get: Callable[[state.EventDetails], Any], name: str) -> Callable[[state.Event], Any]:
-    """A detail that may be empty; None where it is not there."""
+    """Reads a detail that may be empty; None if it is absent."""
     return lambda event: get(event.details) if event.details.HasField(name) else None
 
 
 def _policy(event: state.Event) -> Policy | None:
-    """A policy is JSON in `detail`. None for one that is gone, and for what a newer node writes."""
+    """The policy in `detail`, which is JSON. None if it was deleted, or if a newer node wrote something else."""
     if event.kind != state.Event.POLICY:
         return None
     try:
@@ -281,7 +281,7 @@ def _policy(event: state.Event) -> Policy | None:
 
 
 def _moves(reset: state.CursorReset) -> dict[int, tuple[int, int]]:
-    """The offsets before and after, by partition."""
+    """The offsets before and after the reset, by partition."""
     moves = zip(reset.partition, reset.from_offset, reset.to_offset, strict=True)
     return {index: (before, after) for index, before, after in moves}
 

@@ -1,7 +1,7 @@
-"""The command `sidecar`: a thin shell over the REST interface of a node, the settings and the embedded parts.
+"""The command `sidecar`: a thin layer over the REST interface of a node, the settings and the embedded parts.
 
-Data goes to stdout, talk to stderr. Each command is a module that is imported when it is asked for, so that a health
-check costs a few milliseconds.
+Data goes to stdout, messages to stderr. Each command is a module that is imported only when it is used, so that a
+health check takes a few milliseconds.
 """
 
 import sys
@@ -12,7 +12,7 @@ def main() -> None:
     """The entry point of the installed program; never returns."""
     if _serves(sys.argv[1:]):
         _hold_hangups()
-    from sidecar.cli.root import cli  # noqa: PLC0415 - importing this package must cost nothing
+    from sidecar.cli.root import cli  # noqa: PLC0415 - importing this package must be cheap
 
     cli(prog_name="sidecar")
 
@@ -26,11 +26,11 @@ def _serves(arguments: list[str]) -> bool:
 
 
 def _hold_hangups() -> None:
-    """Keep SIGHUP for the node, before half a second of imports: until it listens, the signal would end the process.
+    """Block SIGHUP until the node can handle it: during half a second of imports it would end the process.
 
-    What is left is the start of the interpreter, some hundredths of a second in which no code of ours runs: the units
-    for systemd have it started again.
+    It is not blocked while the interpreter starts, for some hundredths of a second, because no code here runs yet. The
+    systemd units restart the process in that case.
     """
-    import signal  # noqa: PLC0415 - other commands do without
+    import signal  # noqa: PLC0415 - other commands do not need it
 
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})

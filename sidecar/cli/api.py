@@ -1,4 +1,4 @@
-"""The REST interface of a node for commands: one blocking request after the other, failures as exit codes."""
+"""A client of a node's REST interface for commands: one blocking request at a time; failures become exit codes."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ _HINTS: Final = (
     (409, r"/v1/shadows/([^/]+)/cursors/.", "sidecar cursor list {0}"),
     (503, r"/", "sidecar doctor"),
 )
-"""The first one that fits: HTTP's status, a pattern of the target, a space and the message."""
+"""The first match counts: HTTP's status, a pattern of the target, a space and the message."""
 
 
 def hint(status: int, target: str, message: str) -> str | None:
-    """A command that shows more about a refusal; None where the message says all there is."""
+    """A command that shows more about a refusal; None if the message says everything."""
     for code, pattern, command in _HINTS:
         if code == status and (found := re.match(pattern, f"{target} {message}")):
             return command.format(*map(unquote, found.groups()))
@@ -45,7 +45,7 @@ def hint(status: int, target: str, message: str) -> str | None:
 
 _CODES: Final = {400: Exit.USAGE, 404: Exit.NOT_FOUND, 409: Exit.CONFLICT, 412: Exit.CONFLICT, 503: Exit.UNREACHABLE}
 _TIMEOUT: Final = 70.0
-"""Seconds; longer than a node takes for its slowest answer."""
+"""Seconds; more than a node's slowest answer takes."""
 _UNSAID: Final = "the node does not do this without its token: set SIDECAR_ADMIN_TOKEN, or admin_token in sidecar.toml"
 _ANOTHER: Final = (
     "the node wants another token for this than SIDECAR_ADMIN_TOKEN or SIDECAR_ADMIN_READ_TOKEN, in the environment or"
@@ -54,7 +54,7 @@ _ANOTHER: Final = (
 
 
 class ApiError(CommandError):
-    """The node refused; `status` is HTTP's, `body` the whole answer, `target` what was asked for."""
+    """The node refused the request; `status` is HTTP's, `body` the whole answer, `target` the requested path."""
 
     def __init__(self, status: int, message: str, body: Mapping[str, Any], target: str = "") -> None:
         super().__init__(message, _CODES.get(status, Exit.FAILURE), hint(status, target, message))
@@ -63,11 +63,11 @@ class ApiError(CommandError):
 
 
 class AdminApi:
-    """A node's HTTP side. Every method raises CommandError with the exit code that fits."""
+    """A client of a node's HTTP side. Every method raises CommandError with the right exit code."""
 
     def __init__(self, access: AdminAccess, timeout: float = _TIMEOUT) -> None:
         self.url = text_of("admin_url", access.url)
-        """As people may see it: without a password."""
+        """The URL without its password, for messages."""
         self._access = access
         self._tls: ssl.SSLContext | None = None
         self._timeout = timeout
@@ -77,7 +77,7 @@ class AdminApi:
         return self._request("GET", path, query)
 
     def get_text(self, path: str) -> str:
-        """What is at `path`, as it is."""
+        """The content at `path`, unchanged."""
         status, text = self._exchange("GET", path, None)
         if status != http.client.OK:
             raise ApiError(status, f"{self.url}{path} answers {status}", {})
@@ -92,7 +92,9 @@ class AdminApi:
         return self._request("PATCH", path, {}, json.dumps(body))
 
     def post(self, path: str, *, if_generation: int | None = None, **query: str | int) -> Any:
-        """POST without a body; with `if_generation` only where that is the generation, else ApiError 412."""
+        """POST without a body. With `if_generation` the node acts only if that is the present generation; else ApiError
+        412.
+        """
         return self._request("POST", path, query, if_generation=if_generation)
 
     def create(self, path: str, body: Mapping[str, Any]) -> Any:
@@ -160,7 +162,7 @@ class AdminApi:
         except UnicodeError:
             raise self._wrong_url() from None
         except (OSError, http.client.HTTPException) as error:
-            if isinstance(error, TimeoutError) and connection.sock is not None:  # connected, but silent
+            if isinstance(error, TimeoutError) and connection.sock is not None:  # connected, but without an answer
                 raise CommandError(
                     f"{self.url}{url.path}{target} does not answer within {self._timeout:.0f} s; what the node waits "
                     f"for is at {self.url}/readyz",
@@ -176,13 +178,13 @@ class AdminApi:
             connection.close()
 
     def _connection(self, scheme: str, host: str, port: int | None) -> http.client.HTTPConnection:
-        """Not open yet. Raises KeyError for a scheme that is not HTTP's."""
+        """A connection that is not open yet. Raises KeyError for a scheme other than HTTP's."""
         if {"http": False, "https": True}[scheme]:
             return http.client.HTTPSConnection(host, port, timeout=self._timeout, context=self._context())
         return http.client.HTTPConnection(host, port, timeout=self._timeout)
 
     def _context(self) -> ssl.SSLContext:
-        """TLS of the next connection; the files are read once. Raises CommandError for one that cannot be used."""
+        """The TLS context for connections; its files are read once. Raises CommandError if one cannot be used."""
         if self._tls is None:
             try:
                 self._tls = context_of(self._access)
@@ -206,7 +208,7 @@ class AdminApi:
 
 
 def context_of(access: AdminAccess) -> ssl.SSLContext:
-    """TLS towards a node. Raises TlsFileError."""
+    """The TLS context for connections to a node. Raises TlsFileError."""
     names = access.certificate, access.key, access.ca
     certificate, key, ca = (None if name is None else Path(name) for name in names)
     files = TlsFiles(certificate, key, ca)
@@ -214,12 +216,12 @@ def context_of(access: AdminAccess) -> ssl.SSLContext:
 
 
 def given(**fields: object) -> dict[str, object]:
-    """A body of the fields that are not None."""
+    """A body with the fields that are not None."""
     return {name: value for name, value in fields.items() if value is not None}
 
 
 def topic_path(topic: str, *more: str) -> str:
-    """The path of a topic, or of something below it; a name in it may hold anything."""
+    """The path of a topic, or of something below it; its name may hold any character."""
     return "/".join(("/v1/topics", quoted(topic, safe="*"), *map(quoted, more)))
 
 
@@ -229,7 +231,7 @@ def shadow_path(shadow: str, *more: str) -> str:
 
 
 def quoted(name: str, safe: str = "") -> str:
-    """A name as a path holds it. Raises CommandError for one that no node can be asked for."""
+    """A name encoded for a path. Raises CommandError for a name that cannot be in a request."""
     if not name:
         raise CommandError("a name is empty here: every topic, shadow, group and producer has one", Exit.USAGE)
     try:

@@ -1,5 +1,5 @@
-"""What a screen of `--watch` shows: lines that stay, and below them tables that are sorted, scrolled and cut to the
-screen. Pure: it knows no terminal.
+"""The screen of `--watch`: fixed lines, and below them tables that are sorted, scrolled and cut to the screen. Pure: it
+knows no terminal.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from sidecar.cli.output import Column, rows_of
 
 _GAP: Final = 2
 _AROUND: Final = 3
-"""Lines of a table that are no rows: the one above it, its heading, the one with the keys."""
+"""Lines around a table's rows: the one above it, its heading, the one with the keys."""
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Rows of one kind. `least`: how narrow a column may get, by its heading; others are never cut. `spare`: headings
-    that are left out where there is no room, the first one first. `full`: the heading of what stands once more below
-    its row where it was cut, as long as all rows are seen. `orders`: what to sort by, the first one unless somebody
-    chooses. `color`: of a row, "" for none.
+    """Rows of one kind. `least`: the smallest width of a column, by its heading; other columns are never cut. `spare`:
+    headings of columns that are left out without room, in this order. `full`: the heading of a column whose cut cells
+    are repeated in full below their rows, if there is room for all rows. `orders`: sort keys, the first is the default.
+    `color`: of a row, "" for none.
     """
 
     what: str
@@ -39,7 +39,7 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Board:
-    """A screen: lines with a colour each, and tables of which one is shown."""
+    """A screen: lines with a colour each, and tables, one of which is shown."""
 
     head: Sequence[tuple[str, str]]
     tables: Sequence[Table]
@@ -47,7 +47,7 @@ class Board:
 
 @dataclass(slots=True)
 class View:
-    """What a person chose: a table, its order, and from which row on it is shown."""
+    """The user's choice: a table, its order, and the first row that is shown."""
 
     table: int = 0
     order: int = 0
@@ -55,7 +55,7 @@ class View:
     first: int = 0
 
     def press(self, key: str, rows: int, tables: int) -> None:
-        """A key; `rows`: how many are seen at a time, of `tables` tables."""
+        """Handle a key; `rows`: how many are visible at a time, `tables`: how many tables there are."""
         match key:
             case "s":
                 self.order, self.reverse, self.first = self.order + 1, False, 0
@@ -80,12 +80,12 @@ class View:
 
 
 def rows_in(board: Board, height: int) -> int:
-    """How many rows of a table a screen has room for."""
+    """How many rows of a table fit on a screen."""
     return max(1, height - len(_head(board, height)) - _AROUND)
 
 
 def draw(board: Board, view: View, width: int, height: int) -> list[Text]:
-    """The lines of a screen, as many as it has; `view` is brought back to what there is."""
+    """The lines of a screen of this size; corrects `view` if it is out of range."""
     lines = [_line(text, style, width) for text, style in _head(board, height)]
     if not board.tables:
         return lines
@@ -114,8 +114,8 @@ def draw(board: Board, view: View, width: int, height: int) -> list[Text]:
 def fit(
     titles: Sequence[str], cells: Sequence[Sequence[str]], table: Table, width: int
 ) -> tuple[list[int], dict[int, int]]:
-    """Which columns are shown, and how wide each is: spare ones go first, then the widest of those that may be cut is
-    made narrower.
+    """The columns that are shown, and the width of each. Spare columns are left out first; then the widest column that
+    may be cut is narrowed.
     """
     widths = {at: max(cell_len(row[at]) for row in (titles, *cells)) for at in range(len(titles))}
     least = {at: min(widths[at], table.least.get(titles[at].lower(), widths[at])) for at in widths}
@@ -131,7 +131,7 @@ def fit(
 
 
 def _head(board: Board, height: int) -> Sequence[tuple[str, str]]:
-    """What stays, unless the screen is so low that no row would be seen."""
+    """The fixed lines, unless the screen is too low to show any row below them."""
     return board.head[: max(1, height - _AROUND - 1)]
 
 
@@ -144,7 +144,7 @@ def _row(cells: Sequence[str], shown: Sequence[int], widths: Mapping[int, int]) 
 
 
 def _below(cell: str, shown: int, width: int) -> list[str]:
-    """All of a cell of which not all is shown."""
+    """The whole cell, if only a part of it is shown in its row."""
     return (
         textwrap.wrap(cell, max(3, width), initial_indent="  ", subsequent_indent="  ")
         if cell_len(cell) > shown
@@ -153,7 +153,7 @@ def _below(cell: str, shown: int, width: int) -> list[str]:
 
 
 def _cut(text: str, width: int) -> str:
-    """In just so many cells of a terminal; a letter may take two."""
+    """The text cut or padded to exactly `width` cells of a terminal; a character may take two."""
     return set_cell_size(text, width) if cell_len(text) <= width else set_cell_size(text, max(0, width - 1)) + "…"
 
 

@@ -1,8 +1,8 @@
-"""`sidecar completion`: a script for the shell that completes commands, options, values, and names that a node knows.
+"""`sidecar completion`: a shell script that completes commands, options, values, and names that a node knows.
 
-Asking for names takes a second at most and says nothing where no node answers: a Tab is no place for an error. Clients
-choose some of the names, and bash puts on the line what it is given: those that mean more to a shell than themselves
-are never offered.
+Requesting names takes at most a second, and prints nothing if no node answers: completion must not print errors.
+Clients choose some of the names, and bash inserts completions unquoted. So names with characters that are special in a
+shell are never offered.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from sidecar.cli.output import CommandError, Exit
 
 _TIMEOUT_S: Final = 1.0
 _MOST: Final = 1000
-"""Names; nobody reads more, and a page of the node holds no more."""
+"""The most names that are offered: nobody reads more, and a page of the node holds no more."""
 
 
 @examples(
@@ -54,7 +54,7 @@ def _names(field: str, path: Callable[[click.Context], str]) -> Callable[..., li
         try:
             api = (context.find_object(Shared) or Shared()).api(_TIMEOUT_S)
             found = [str(each[field]) for each in api.get(path(context), page_size=_MOST)["items"]]
-        except (CommandError, LookupError, TypeError):  # of another program too, which answers something else
+        except (CommandError, LookupError, TypeError):  # also another program, with another answer
             return []
         return [CompletionItem(name) for name in found if name.startswith(incomplete) and _is_plain(name)]
 
@@ -62,7 +62,7 @@ def _names(field: str, path: Callable[[click.Context], str]) -> Callable[..., li
 
 
 def _cursors(context: click.Context) -> str:
-    said = context.params.get("shadow") or next(iter(context.args), "")  # in front of `--group` it is not parsed yet
+    said = context.params.get("shadow") or next(iter(context.args), "")  # not parsed yet if `--group` comes after it
     return shadow_path(str(said), "cursors")
 
 
@@ -72,12 +72,12 @@ topic_names = _names("topic", lambda _: "/v1/topics")
 shadow_names = _names("name", lambda _: "/v1/shadows")
 
 group_names = _names("group", _cursors)
-"""Groups that have a cursor in the shadow that stands before."""
+"""Groups that have a cursor in the shadow named earlier on the line."""
 
 producer_names = _names("name", lambda context: topic_path(str(context.params.get("topic")), "dedup"))
-"""Producers whose sequence ids are known in the topic that stands before."""
+"""Producers whose sequence ids are known in the topic named earlier on the line."""
 
 
 def _is_plain(name: str) -> bool:
-    """Whether it is one word to a shell, and no option."""
+    """Whether it is a single word for a shell, and no option."""
     return shlex.quote(name) == name and not name.startswith("-")

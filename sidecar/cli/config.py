@@ -1,4 +1,4 @@
-"""`sidecar check-config` and `sidecar config`: settings without starting anything."""
+"""`sidecar check-config` and `sidecar config`: check and show settings, start nothing."""
 
 from __future__ import annotations
 

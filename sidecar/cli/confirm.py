@@ -1,7 +1,7 @@
-"""Questions in front of what cannot be taken back.
+"""Questions before acts that cannot be undone.
 
-One rule for all commands: asked on a terminal alone, and not where `--yes` is said. A script is never asked, so that it
-never hangs; it says on which condition it destroys something (`--if-generation`), which the node judges.
+One rule for all commands: a question is asked only on a terminal, and not with `--yes`. A script is never asked, so it
+never blocks. It can state a condition for the act (`--if-generation`), which the node checks.
 """
 
 from __future__ import annotations
@@ -18,25 +18,25 @@ yes_option = click.option("--yes", is_flag=True, help="Do not ask, on a terminal
 
 
 def has_to_ask(yes: bool) -> bool:
-    """Whether somebody is there to answer a question, and wants one."""
+    """Whether a question has to be asked: a person can answer it, and `--yes` was not given."""
     return not yes and is_asked_by_a_person()
 
 
 def is_asked_by_a_person() -> bool:
-    """Whether somebody can answer a question."""
+    """Whether a person can answer a question."""
     return sys.stdin.isatty()
 
 
 def confirm(yes: bool, question: Callable[[], str]) -> None:
-    """Ask on a terminal; ends the command with exit code 1 unless the answer is y. No question is asked where it is
-    empty. `question` may ask the node what would happen, and raise CommandError.
+    """Ask on a terminal; ends the command with exit code 1 unless the answer is y. An empty question is not asked.
+    `question` may ask the node what would happen, and raise CommandError.
     """
     if has_to_ask(yes) and (text := question()):
         click.confirm(printable_lines(text), abort=True, err=True)
 
 
 def ownership(topic: dict[str, Any]) -> str:
-    """Who owns a topic, or partitions of it, as `GET /v1/topics/{topic}` says, for a question; "nobody"."""
+    """The owner of a topic, or of its partitions, from `GET /v1/topics/{topic}`, as text for a question; "nobody"."""
     if (owner := owner_of(topic, None)) is not None:
         return described(owner)
     by_partition: dict[str, dict[str, Any]] = topic.get("owners") or {}
@@ -53,6 +53,6 @@ def owner_of(topic: dict[str, Any], partition: int | None) -> dict[str, Any] | N
 
 
 def described(owner: dict[str, Any]) -> str:
-    """Who it is, for a question."""
+    """An owner as text for a question."""
     name = owner["name"] or "(no name)"
     return f"{name} ({owner['session']} at {owner['client']}), generation {owner['generation']}"

@@ -1,4 +1,4 @@
-"""`sidecar cursor`: how far the groups that read a shadow have come, and how to move them."""
+"""`sidecar cursor`: the offsets of the groups that read a shadow, and how to move them."""
 
 from __future__ import annotations
 
@@ -82,7 +82,9 @@ def _question(before: dict[str, Any] | None, shadow: str, group: str, to: str, p
 
 
 def _target(to: str) -> object:
-    """As REST takes it, which says what is wrong with a time. Raises CommandError for what is none."""
+    """The target in REST's form, whose node reports faults in a time. Raises CommandError for text
+    that is no target.
+    """
     if to in _ENDS:
         return to
     if to.isascii() and to.isdigit():

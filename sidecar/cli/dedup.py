@@ -15,7 +15,7 @@ from sidecar.cli.output import by_key, listing, pairs, write, write_list
 from sidecar.cli.topic import PRODUCERS, topic_argument
 
 _BESIDE: Final = {"offset": "offsets", "last_seen": "last_seen"}
-"""What is known of a partition beside the id, by its heading."""
+"""Fields of a partition besides the id, by heading."""
 
 
 @click.group(cls=SuggestingGroup)

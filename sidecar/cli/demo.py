@@ -1,8 +1,8 @@
-"""`sidecar demo`: two rival producers on a real Kafka, and what becomes of a late batch of a dead one.
+"""`sidecar demo`: two rival producers on a real Kafka, and what happens to a late batch of a dead one.
 
-Starts its own stack on free ports, in a directory that is deleted afterwards. The story follows what really
-happens: every figure and refusal is read from the node or from Kafka, and a step that turns out otherwise ends with 1.
-With `--secure` everybody logs in, the demo itself too: as the application, which ACLs allow its own topics alone.
+Starts its own stack on free ports, in a directory that is deleted afterwards. The story follows what really happens:
+every figure and refusal is read from the node or from Kafka, and a step with another result ends it with exit code 1.
+With `--secure` every client logs in, the demo itself too: as the application, whose ACLs allow only its own topics.
 """
 
 from __future__ import annotations
@@ -67,12 +67,12 @@ class _Demo:
         self._stack = stack
         self._topic = _TOPIC
         self._login: Path | None = None
-        """The file with which producers log in."""
+        """The file with the login of producers."""
         self._generations: dict[tuple[int, int], int] = {}
 
     def run(self) -> None:
-        """Start everything and report it."""
-        from sidecar.cli.demo_kafka import KafkaItself  # noqa: PLC0415 - takes 0.2 s to import; --help does without
+        """Start everything and report each step."""
+        from sidecar.cli.demo_kafka import KafkaItself  # noqa: PLC0415 - takes 0.2 s to import; --help does not need it
 
         endpoints, bootstrap, api = self._start()
         say = self._console.print
@@ -126,7 +126,7 @@ class _Demo:
         return _Producer(bootstrap, self._topic, name, self._login)
 
     def _owner(self, api: AdminApi, kafka: KafkaItself) -> int:
-        """The generation of the moment; remembers under which stamp its batches go to Kafka."""
+        """The present generation; remembers the stamp of its batches."""
         found: dict[str, Any] = api.get(f"/v1/topics/{self._topic}")
         newest = kafka.newest_batch(self._topic)
         self._generations[newest.producer_id, newest.producer_epoch] = found["generation"]
@@ -163,7 +163,7 @@ class _Producer:
             text=True,
         )
         self._outcomes: queue.Queue[tuple[str, str]] = queue.Queue()
-        """A word and its detail, as `demo_producer` prints them."""
+        """An outcome and its detail, as `demo_producer` prints them."""
         threading.Thread(target=self._read, daemon=True).start()
 
     def __enter__(self) -> Self:
@@ -185,19 +185,19 @@ class _Producer:
             raise CommandError(f"{self._name} had no answer within {_PATIENCE_S:.0f} s") from None
 
     def expect_acks(self, count: int) -> None:
-        """Wait for more acknowledged records."""
+        """Wait for `count` more acknowledged records."""
         for _ in range(count):
             word, detail = self._next()
             _require(word == "ack", f"{self._name} was refused: {detail}")
 
     def expect_refusal(self) -> int:
-        """Wait for the refusal; its error code."""
+        """Wait for the refusal; returns its error code."""
         word, detail = self._next()
         _require(word == "refused", f"{self._name} was let in")
         return int(detail.split(" ", 1)[0])
 
     def kill(self) -> None:
-        """SIGKILL, as a crash would."""
+        """Send SIGKILL, which is like a crash."""
         if self._process.poll() is None:
             self._process.kill()
         self._process.wait()

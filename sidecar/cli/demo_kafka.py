@@ -1,4 +1,4 @@
-"""What `sidecar demo` does at the broker itself, past the node: it reads the log and sends a late batch."""
+"""What `sidecar demo` does directly at the broker, without the node: it reads the log and sends a late batch."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _PATIENCE_S: Final = 30.0
 
 
 class KafkaItself:
-    """The broker at `address`, host:port; `login`: the client's configuration file, if the broker wants a login."""
+    """The broker at `address`, host:port; `login`: the client's configuration file, if the broker requires a login."""
 
     def __init__(self, address: str, login: Path | None) -> None:
         security = OPEN if login is None else Security.of(of_file(login))
@@ -33,7 +33,7 @@ class KafkaItself:
             return connection.ask(request)
 
     def create_topic(self, topic: str) -> None:
-        """One partition; waits until it has a leader."""
+        """Create a topic with one partition; waits until it has a leader."""
         self._ask(CreateTopics((NewTopic(topic, 1, 1),), timeout_ms=10_000))
         partition = TopicPartition(topic, 0)
         deadline = time.monotonic() + _PATIENCE_S
@@ -43,7 +43,7 @@ class KafkaItself:
             time.sleep(0.05)
 
     def read_log(self, topic: str) -> list[tuple[BatchHeader, list[str]]]:
-        """Every batch of partition 0 of a short log: its header and its values as text."""
+        """Every batch of partition 0, whose log is short: its header and its values as text."""
         request = FetchPartition(TopicPartition(topic, 0), Offset(0), max_wait_ms=100, max_bytes=10_000_000)
         records = self._ask(request).records
         found: list[tuple[BatchHeader, list[str]]] = []
@@ -61,7 +61,7 @@ class KafkaItself:
         return [header for header, _ in self.read_log(topic) if not header.is_control][-1]
 
     def send_late(self, topic: str, stale: BatchHeader) -> int:
-        """Send what a delayed batch would be: the next sequence under a stamp of before. Returns Kafka's error code."""
+        """Send a delayed batch: the next sequence under an earlier stamp. Returns Kafka's error code."""
         writer = Stamp(ProducerId(stale.producer_id), ProducerEpoch(stale.producer_epoch))
         batch = build_batch([RawRecord(b"", b"alpha, too late")], writer, stale.last_sequence + 1)
         return self._ask(ProduceBatch(TopicPartition(topic, 0), batch, 10_000)).error

@@ -26,7 +26,7 @@ def _print(line: str) -> None:
 
 
 def _login(file: str) -> dict[str, Any]:
-    """The settings of librdkafka in a file, as aiokafka has them."""
+    """The settings of librdkafka in a file, translated for aiokafka."""
     properties = dict(line.split("=", 1) for line in Path(file).read_text().splitlines())
     return {
         "security_protocol": properties["security.protocol"],
@@ -38,7 +38,7 @@ def _login(file: str) -> dict[str, Any]:
 
 
 async def main(bootstrap: str, topic: str, name: str, *files: str) -> None:
-    """Send until refused, or killed."""
+    """Send records until one is refused, or the process is killed."""
     login = _login(files[0]) if files else {}
     producer = AIOKafkaProducer(bootstrap_servers=bootstrap, client_id=name, enable_idempotence=True, **login)
     await producer.start()

@@ -1,7 +1,7 @@
-"""`sidecar doctor`: everything around a node that is known to go wrong, each with what to do about it.
+"""`sidecar doctor`: checks a node's environment for known problems, each with what to do about it.
 
-Kafka and Redis are looked at as the node that answers has them, by its settings, and not as those here say, which a
-node with flags or another file does not have.
+Kafka and Redis are checked with the settings of the node that answers, not with those of this shell: the node may have
+been started with flags or another file.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ _REMEDY: Final = "run it with the node's own settings: sidecar doctor --config F
 
 @dataclass(frozen=True, slots=True)
 class Looked:
-    """Settings to look around with. `unknown`: what is not looked at, "kafka" or "redis", as the node's settings for it
-    are not all known here.
+    """The settings to check with. `unknown`: "kafka" or "redis" if it is not checked, because not all of the node's
+    settings for it are known here.
     """
 
     settings: Settings
@@ -43,8 +43,8 @@ class Looked:
 
 
 def looked_at(here: LoadedSettings, origin: str, of_node: Sequence[Mapping[str, Any]]) -> Looked:
-    """`here`: the settings of this shell, which come from `origin` where nobody said them; `of_node`: what a node
-    answers under /v1/settings, empty without a node. Secrets are not shown: they come from here.
+    """Combines both sources of settings. `here`: the settings of this shell, with defaults from `origin`; `of_node`: a
+    node's answer to /v1/settings, empty without a node. The node masks secrets, so these are taken from here.
     """
     valid = "the settings are valid"
     node, mine = _towards(of_node), _towards([each._asdict() for each in here.shown])
@@ -77,7 +77,7 @@ def looked_at(here: LoadedSettings, origin: str, of_node: Sequence[Mapping[str, 
 
 
 def _towards(shown: Sequence[Mapping[str, Any]]) -> dict[str, str]:
-    """The settings towards Kafka and Redis, by field name, as people see them."""
+    """The settings for connections to Kafka and Redis, by field name, as the node shows them."""
     found = {str(each["setting"]).removeprefix(ENV_PREFIX).lower(): str(each["value"]) for each in shown}
     return {
         name: value
@@ -150,21 +150,21 @@ def _as_text(found: list[Finding]) -> str:
         lines += _below(f"{level}  {each.name.ljust(width)}  ", width + 8, each.detail)
         if each.blocks:
             lines += _below(" " * (width + 8) + "blocks ", width + 15, each.blocks)
-        if each.remedy:  # often a command: in one line it can be copied
+        if each.remedy:  # often a command: on one line it can be copied
             lines.append(f"{' ' * (width + 8)}-> {printable(each.remedy)}")
     lines += ["", _summary(found)]
     return "\n".join(lines)
 
 
 def _below(head: str, indent: int, text: str) -> list[str]:
-    """A text behind a head, below itself where the terminal is too narrow."""
+    """A text after a head; wrapped below itself if the terminal is too narrow."""
     width = terminal_width()
     first, *more = [text] if width is None else fold(printable(text), max(20, width - indent), within_words=False)
     return [head + printable(first), *(" " * indent + line for line in more)]
 
 
 def _summary(found: list[Finding]) -> str:
-    """What has to be mended first, in one line."""
+    """What has to be repaired first, in one line."""
     names = {level: [each.name for each in found if each.level is level] for level in Level}
     fails, warns = names[Level.FAIL], names[Level.WARN]
     said = [_said(fails, "blocks", "block") if fails else "nothing blocks"]

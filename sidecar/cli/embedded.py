@@ -1,4 +1,6 @@
-"""What `up` and `demo` share: the embedded parts may be missing or fail, and a node is started in front of them."""
+"""Shared by `up` and `demo`: the embedded parts, which may be missing or fail, and the start of a node in front of
+them.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,7 @@ _STARTED_S: Final = 60.0
 
 @contextmanager
 def embedded_parts() -> Iterator[None]:
-    """Raises CommandError where the embedded parts are missing or fail."""
+    """Raises CommandError if the embedded parts are missing or fail."""
     try:
         yield
     except LocalError as error:
@@ -47,9 +49,9 @@ def start_node(
     config: Path | None = None,
     has_listeners: bool = False,
 ) -> AdminApi:
-    """Start a node before a started stack and wait until it is ready, secured as the stack is. `access`: to its HTTP
-    side; `advertised`: where clients find it; `config`: the person's own file; `has_listeners`: that or the environment
-    says where it listens. Raises LocalError.
+    """Start a node in front of a running stack and wait until it is ready, secured like the stack. `access`: to its
+    HTTP side; `advertised`: its address for clients; `config`: the user's own file; `has_listeners`: this file or the
+    environment sets the listeners. Raises LocalError.
     """
     environment: Mapping[str, str | None] = {}
     if stack.config.secured is None:

@@ -1,5 +1,5 @@
-"""Tables on a terminal that is too narrow for them: cells are folded, and where columns would get too narrow for that,
-each row becomes a list of names and values. Nothing is left out. Pure: it knows no terminal.
+"""Tables on a terminal that is too narrow for them: cells are folded. If columns would get too narrow for that, each
+row becomes a list of names and values. Nothing is left out. Pure: it knows no terminal.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ import click
 
 _GAP: Final = 2
 _LEAST: Final = 10
-"""Cells of a column that is folded."""
+"""The smallest width of a folded column, in cells of the terminal."""
 _LEAST_VALUE: Final = 20
-"""Cells beside a name: with fewer a value is not folded."""
+"""The smallest width beside a name, in cells, in which a value is folded."""
 _WITHIN: Final = re.compile(r"(?<=[-_/.,;:@=&?])(?=[^\W\d])|(?<=\dT)(?=\d)")
-"""Where a word may be broken: behind a mark, and between the day and the hour of a time."""
+"""Where a word may be broken: after a punctuation mark, and between the day and the hour of a time."""
 _UNIT: Final = re.compile(r"\x1b\[[\d;]*m|.", re.DOTALL)
-"""What a word is never broken within: a letter, or the code of a colour."""
+"""The parts of a word that are never broken: a character, or the code of a colour."""
 
 
 def cells(text: str) -> int:
-    """How many cells of a terminal a text takes; colours take none."""
+    """How many cells of a terminal a text takes; colour codes take none."""
     if text.isascii():
         return len(click.unstyle(text)) if "\x1b" in text else len(text)
     return sum(0 if combining(each) else 2 if east_asian_width(each) in "WF" else 1 for each in click.unstyle(text))
@@ -38,13 +38,13 @@ def padded(row: Sequence[str], widths: Sequence[int]) -> str:
 
 
 def natural(rows: Sequence[Sequence[str]]) -> list[int]:
-    """How wide each column has to be for all of its cells."""
+    """The width of each column that all of its cells need."""
     return [max(map(cells, column)) for column in zip(*rows, strict=True)]
 
 
 def narrow_table(heads: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> list[str]:
-    """The lines of a table that would be wider than `width` cells: cells are folded, or each row is a list of names and
-    values, whichever takes fewer lines.
+    """The lines of a table that would be wider than `width` cells: with folded cells, or as a list of names and values
+    per row, whichever takes fewer lines.
     """
     listed = _blocks(heads, rows, width)
     widths = _narrowed([heads, *rows], width)
@@ -59,8 +59,8 @@ def _folded(heads: Sequence[str], rows: Sequence[Sequence[str]], widths: Sequenc
 
 
 def _narrowed(rows: Sequence[Sequence[str]], width: int) -> list[int] | None:
-    """The narrow columns keep their width; what is left belongs to the wide ones in equal parts, and what one of these
-    does not need because of where its words end to the next. None where a column would get too narrow to be read.
+    """The widths of columns. Narrow columns keep theirs; wide ones share the rest equally. What a column does not need,
+    because of its word ends, goes to the next one. None if a column would be too narrow to read.
     """
     columns = list(zip(*rows, strict=True))
     wide = natural(rows)
@@ -85,8 +85,8 @@ def _blocks(heads: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> 
 
 
 def named(names: Sequence[str], values: Sequence[str], width: int | None) -> list[str]:
-    """Names, in bold, and values below each other; a value that does not fit goes on below itself. A word that is wider
-    than the room is left to the terminal: so it can be copied.
+    """Names, in bold, and values, one pair per line; a value that does not fit continues below itself. A word that is
+    wider than the room is not broken, so that it can be copied.
     """
     first = max(map(cells, names), default=0) + _GAP
     room = None if width is None or width - first < _LEAST_VALUE else width - first
@@ -99,8 +99,8 @@ def named(names: Sequence[str], values: Sequence[str], width: int | None) -> lis
 
 
 def fold(text: str, width: int, *, within_words: bool = True) -> list[str]:
-    """A text in lines of at most `width` cells. It is broken at blanks, then behind marks in a word, then anywhere; a
-    text with colours is not broken.
+    """A text in lines of at most `width` cells. It is broken at blanks, else after punctuation marks in a word, else
+    anywhere; a text with colours is not broken.
     """
     if cells(text) <= width or "\x1b" in text:
         return [text]
@@ -119,7 +119,7 @@ def fold(text: str, width: int, *, within_words: bool = True) -> list[str]:
 
 
 def _pieces(word: str, width: int) -> list[str]:
-    """A word in pieces that fit; in time that grows with its length alone, as strangers choose it."""
+    """A word in pieces that fit. The time grows only linearly with its length, because clients choose some words."""
     found: list[str] = []
     for part in _WITHIN.split(word):
         begin, end, taken = 0, 0, 0

@@ -1,6 +1,7 @@
-"""Groups of commands: each command is imported when it is asked for, and for a misspelt one the nearest name is shown.
+"""Groups of commands: each command is imported when it is used, and for a misspelt one the nearest name is shown.
 
-Help and completion need names and one line each, which stand where the group is made: `sidecar --help` imports nothing.
+Help and completion need names and one line each, which are listed where the group is made: `sidecar --help` imports no
+command.
 """
 
 from __future__ import annotations
@@ -24,17 +25,17 @@ if TYPE_CHECKING:
 
 
 class Place(NamedTuple):
-    """Where a command is, as `module:name`, and what it does in one line."""
+    """The place of a command, as `module:name`, and its description in one line."""
 
     code: str
     summary: str
 
 
 class SuggestingGroup(click.RichGroup):
-    """A group that names the nearest of its commands where there is none of a name."""
+    """A group that suggests the nearest command for an unknown name."""
 
     def resolve_command(self, ctx: Context, args: list[str]) -> tuple[str | None, Command | None, list[str]]:
-        """As click's, which names commands that are near from 8.4 on, and never those of a lazy group."""
+        """Like click's, which suggests names only from 8.4 on, and never for a lazy group."""
         name, known = args[0], self.list_commands(ctx)
         if not ctx.resilient_parsing and not name.startswith("-") and name not in known:
             near = [f"'{each}'" for each in get_close_matches(name, known)]
@@ -43,19 +44,19 @@ class SuggestingGroup(click.RichGroup):
 
 
 class LazyGroup(SuggestingGroup):
-    """A group that knows its commands by the place of their code, and says errors in plain lines.
+    """A group that knows the place of its commands' code, and prints errors as plain lines.
 
-    A box around an error would break its lines, and what follows could not be found with grep.
+    A box around an error would break its lines, and grep could not find their text.
     """
 
     def __init__(self, *args: Any, places: Mapping[str, Place], **more: Any) -> None:
-        """`places`: where each command is, in the order in which a newcomer needs them."""
+        """`places`: where each command is, in the order in which a new user needs them."""
         super().__init__(*args, **more)
         self._places = places
         self._only_names = False
 
     def main(self, args: Sequence[str] | None = None, *others: Any, standalone_mode: bool = True, **more: Any) -> Any:
-        """As click's: ends the process, unless `standalone_mode` is off."""
+        """Like click's: ends the process, unless `standalone_mode` is off."""
         if not standalone_mode:
             return super().main(args, *others, standalone_mode=False, **more)
         try:
@@ -68,11 +69,11 @@ class LazyGroup(SuggestingGroup):
         sys.exit(code if isinstance(code, int) else Exit.OK)
 
     def list_commands(self, ctx: Context) -> list[str]:
-        """In the order of their places."""
+        """The names in the order of their places."""
         return list(self._places)
 
     def get_command(self, ctx: Context, cmd_name: str) -> Command | None:
-        """Import one command; while names are listed, what stands for it."""
+        """Import one command; while names are listed, return a placeholder."""
         place = self._places.get(cmd_name)
         if place is None:
             return None
@@ -83,12 +84,12 @@ class LazyGroup(SuggestingGroup):
         return found
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
-        """Imports no command."""
+        """Format the help without importing a command."""
         with self._names():
             super().format_help(ctx, formatter)
 
     def shell_complete(self, ctx: Context, incomplete: str) -> list[CompletionItem]:
-        """Imports no command."""
+        """Complete without importing a command."""
         with self._names():
             return super().shell_complete(ctx, incomplete)
 

@@ -1,4 +1,4 @@
-"""`sidecar healthcheck`, for containers: as little as possible is imported, as it runs every few seconds."""
+"""`sidecar healthcheck`, for containers: imports as little as possible, because it runs every few seconds."""
 
 from __future__ import annotations
 

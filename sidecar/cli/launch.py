@@ -1,8 +1,8 @@
-"""From the command line to a node's process: the same process id, another program.
+"""Starts a node's process from the command line: the same process id, another program.
 
-Reading settings costs 11 MB that a node has no use for, and Python gives nothing back. So the process replaces
-itself with a fresh interpreter that runs `node_process.py`. Settings travel through a pipe: they hold secrets, which
-have no place on a command line, and in an environment only where somebody put them there.
+Reading settings takes 11 MB that a node does not need, and Python does not return memory. So the process replaces
+itself with a fresh interpreter that runs `node_process.py`. Settings are sent through a pipe: they hold secrets, which
+must not be on a command line, or in an environment unless the user put them there.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from sidecar.settings.loaded import LoadedSettings
 
 _PROGRAM: Final = Path(__file__).with_name("node_process.py")
 _PIPE_BYTES: Final = 60_000
-"""Fits into a pipe that nobody reads yet."""
+"""Fits into a pipe without a reader."""
 _TAKE_AN_ARGUMENT: Final = ("-W", "-X")
 
 
 @contextmanager
 def hangups_held() -> Iterator[None]:
-    """Keep SIGHUP pending until a handler is installed, in this process after exec and in its children too.
+    """Block SIGHUP until a handler is installed, in this process after exec and in its children too.
 
-    A node and a supervisor take it once they can act on it. One that came after the reading of the settings would end
-    a younger process, or be lost with what has changed in the file.
+    A node and a supervisor handle it once they can. A SIGHUP after the settings were read would otherwise end a process
+    that has just started, or be lost together with a change of the file.
     """
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})
     try:
@@ -47,18 +47,19 @@ def become_node(loaded: LoadedSettings, workers: int = 1) -> NoReturn:
 
 
 def node_command(descriptor: int, *, workers: int = 1, parent: int = 0) -> list[str]:
-    """The command line of a node that reads its settings from `descriptor`, under the interpreter options of this one.
+    """The command line of a node that reads its settings from `descriptor`, with the interpreter options of this
+    process.
 
     `parent`: the process with which it ends, 0: none.
 
-    `-P`: with the directory of the program on its path, modules there would hide those of the standard library.
+    `-P`: if the program's directory were on the path, modules there would hide those of the standard library.
     """
     options = [option for option in interpreter_options(sys.orig_argv) if option != "-P"]
     return [sys.executable, *options, "-P", str(_PROGRAM), *map(str, (descriptor, workers, parent))]
 
 
 def settings_pipe(loaded: LoadedSettings) -> int:
-    """The end of a pipe to read `loaded` from. Raises ValueError where they are absurdly large."""
+    """A pipe's descriptor from which to read `loaded`. Raises ValueError if the settings are larger than a pipe."""
     data = loaded.to_json().encode()
     if len(data) > _PIPE_BYTES:
         raise ValueError(f"the settings are {len(data)} bytes long; {_PIPE_BYTES} is the most")
@@ -69,7 +70,7 @@ def settings_pipe(loaded: LoadedSettings) -> int:
 
 
 def interpreter_options(arguments: list[str]) -> list[str]:
-    """What stands between the interpreter and the program: `-W error`, `-X dev`, …"""
+    """The options between the interpreter and the program: `-W error`, `-X dev`, …"""
     found: list[str] = []
     rest = iter(arguments[1:])
     for argument in rest:

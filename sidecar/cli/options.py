@@ -1,5 +1,5 @@
-"""What many commands share: options, which may stand before or after the command's name, and examples, shown below the
-options and in docs/reference/cli.md. Tests parse each example and run most.
+"""Shared by many commands: options, which may be before or after the command's name, and examples, which are shown
+below the options and in docs/reference/cli.md. Tests parse each example and run most.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ GivenT = TypeVar("GivenT", bound=click.Command)
 
 @dataclass(slots=True)
 class Shared:
-    """What was said by options that are not a command's own."""
+    """The values of options that all commands share."""
 
     config: Path | None = None
     admin_url: str | None = None
     output: Format = Format.TABLE
 
     def api(self, timeout: float | None = None) -> AdminApi:
-        """The node to talk to. Raises CommandError."""
+        """A client of the node. Raises CommandError."""
         from sidecar.cli.api import AdminApi  # noqa: PLC0415 - an HTTP client is a third of the time of `--version`
 
         try:
@@ -70,7 +70,7 @@ def _as_json(context: click.Context, _: click.Parameter, value: bool) -> None:
 
 
 def output_option(command: CommandT) -> CommandT:
-    """`-o`, and `--json`, which other tools have for the same."""
+    """`-o`, and `--json`, the usual name of the same in other tools."""
     return click.option("--json", is_flag=True, hidden=True, expose_value=False, callback=_as_json)(_output(command))
 
 
@@ -78,12 +78,14 @@ pass_shared = click.make_pass_decorator(Shared, ensure=True)
 
 
 def asks_a_node(function: Callable[..., None]) -> Callable[..., None]:
-    """For commands that talk to a node and print data; what was said comes as the first argument."""
+    """For commands that call a node and print data; the shared options are their first argument."""
     return config_option(asks_without_config(function))
 
 
 def asks_without_config(function: Callable[..., None]) -> Callable[..., None]:
-    """The same for a command whose own `--config` is something else: the file with settings is named in front of it."""
+    """The same for a command whose own `--config` means something else: the settings file is given before the command's
+    name.
+    """
     return admin_url_option(output_option(pass_shared(function)))
 
 
@@ -91,15 +93,15 @@ _HEAD: Final = "Examples:"
 
 
 def examples(*lines: str) -> Callable[[GivenT], GivenT]:
-    """Give a command examples, each one whole command line."""
+    """Add examples to a command, each one a whole command line."""
 
     def give(command: GivenT) -> GivenT:
-        command.epilog = "\n\n".join((_HEAD, *lines))  # a paragraph is a line
+        command.epilog = "\n\n".join((_HEAD, *lines))  # each line is a paragraph
         return command
 
     return give
 
 
 def examples_of(command: click.Command) -> tuple[str, ...]:
-    """The examples of a command; none where it is a group of commands."""
+    """The examples of a command; none if it is a group of commands."""
     return tuple((command.epilog or _HEAD).split("\n\n")[1:])

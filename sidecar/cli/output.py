@@ -1,7 +1,8 @@
-"""What a command prints: data on stdout as a table, JSON or YAML; on stderr why it fails, with a documented exit code.
+"""The output of commands: data on stdout as a table, JSON or YAML; on stderr why a command fails, with a documented
+exit code.
 
-Tables are for people and may change; JSON is the REST interface's own. With `-o json` or `-o yaml` a failure has that
-format too.
+Tables are for people and may change; JSON is the REST interface's own. With `-o json` or `-o yaml` a failure is printed
+in that format too.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from sidecar.settings import SettingsError
 
 
 class Format(StrEnum):
-    """What `-o` takes."""
+    """The values of `-o`."""
 
     TABLE = "table"
     JSON = "json"
@@ -30,7 +31,7 @@ class Format(StrEnum):
 
 
 class OutputError(click.ClickException):
-    """Standard output took no data: the disk is full, say."""
+    """Standard output cannot be written, for example because the disk is full."""
 
     def show(self, file: IO[Any] | None = None) -> None:
         """Write the message to stderr."""
@@ -47,7 +48,9 @@ _COLORS: Final = {"error": "red", "warning": "yellow"}
 
 
 class Painted(str):
-    """A cell with colours of ours, which is printed as it is; in any other each escape sequence is somebody's name."""
+    """A cell with colour codes of our own, which is printed unchanged. In any other cell an escape sequence may come
+    from a client's name.
+    """
 
     __slots__ = ()
 
@@ -58,7 +61,7 @@ def painted(text: str, color: str) -> Painted:
 
 
 def colors_wanted(stream: IO[Any] | None = None) -> bool:
-    """True for a terminal, or where FORCE_COLOR says so; never where NO_COLOR is set (no-color.org)."""
+    """True for a terminal, or if FORCE_COLOR is set; never if NO_COLOR is set (no-color.org)."""
     if os.environ.get("NO_COLOR"):
         return False
     stream = sys.stdout if stream is None else stream
@@ -66,13 +69,13 @@ def colors_wanted(stream: IO[Any] | None = None) -> bool:
 
 
 def complain(level: Literal["error", "warning"], text: str, file: IO[Any] | None = None) -> None:
-    """An error or a warning, on standard error. Names in it are made harmless, its lines stay."""
+    """Print an error or a warning on standard error. Control characters in it are escaped; its lines stay."""
     head = click.style(f"{level}:", fg=_COLORS[level], bold=True)
     click.echo(f"{head} {printable_lines(text)}", file=file, err=True, color=colors_wanted(file or sys.stderr))
 
 
 def write_list(found: Sequence[Any], form: Format, as_table: Callable[[], str], empty: str) -> None:
-    """As `write`, for a list. Instead of an empty table, people see on standard error what there is none of."""
+    """Like `write`, for a list. Instead of an empty table, `empty` is printed on standard error."""
     if form is Format.TABLE and not found:
         click.echo(empty, err=True)
     else:
@@ -80,7 +83,7 @@ def write_list(found: Sequence[Any], form: Format, as_table: Callable[[], str], 
 
 
 def write(data: Any, form: Format, as_table: Callable[[], str]) -> None:
-    """Print `data`, or what `as_table` makes of it."""
+    """Print `data`, or, as a table, the result of `as_table`."""
     match form:
         case Format.JSON:
             text = to_json(data, indent=2)
@@ -91,14 +94,14 @@ def write(data: Any, form: Format, as_table: Callable[[], str]) -> None:
     try:
         click.echo(text, color=colors_wanted())
     except BrokenPipeError:
-        raise  # the reader has read enough
+        raise  # the reader has closed the pipe
     except OSError as error:
         raise OutputError(f"the answer cannot be written: {error.strerror}") from None
 
 
 def table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
     """Left-aligned columns two spaces apart, as wide as needed; no cell is ever cut off. On a terminal that is too
-    narrow cells are folded, or each row becomes a list of names and values.
+    narrow, cells are folded, or each row becomes a list of names and values.
     """
     heads, cells = [column.upper() for column in columns], [[_cell(value) for value in row] for row in rows]
     widths, room = natural([heads, *cells]), terminal_width()
@@ -108,17 +111,17 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
 
 
 def terminal_width() -> int | None:
-    """Cells in a line of standard output, where that is a terminal; for another reader lines are as long as needed."""
+    """Cells in a line of standard output if it is a terminal; else None, and lines are as long as needed."""
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
 def listing(items: Iterable[Mapping[str, Any]], columns: Sequence[Column]) -> str:
-    """A table with a line for each item of a list, as REST has it."""
+    """A table with a row for each item of a list from REST."""
     return table(*rows_of(items, columns))
 
 
 def rows_of(items: Iterable[Mapping[str, Any]], columns: Sequence[Column]) -> tuple[list[str], list[list[str]]]:
-    """The headings of a table and the cells of each line."""
+    """The headings of a table and the cells of each row."""
     named = [(each.replace("_", " "), each) if isinstance(each, str) else each for each in columns]
     rows = [[_cell(_found(item, what)) for _, what in named] for item in items]
     return [title.upper() for title, _ in named], rows
@@ -133,7 +136,7 @@ def _found(item: Any, what: str | Callable[[Any], object]) -> object:
 
 
 def pairs(found: Mapping[str, object]) -> str:
-    """Names and values below each other."""
+    """Names and values, one pair per line."""
     return "\n".join(named(list(found), [_cell(value) for value in found.values()], terminal_width()))
 
 
@@ -155,28 +158,28 @@ def counted(number: int, what: str) -> str:
 
 
 def by_key(found: Mapping[Any, object]) -> str:
-    """What is known of each, as of partitions, in one line."""
+    """The values by key, for example by partition, in one line."""
     return ", ".join(f"{key}: {each}" for key, each in found.items())
 
 
 def printable(text: str) -> str:
-    """In one line and without a word to the terminal: names are what clients say they are."""
+    """The text in one line and without control characters: clients choose names."""
     return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
 
 
 def printable_lines(text: str) -> str:
-    """The same of each line of a text."""
+    """The same for each line of a text."""
     return "\n".join(map(printable, text.split("\n")))
 
 
 def to_json(data: Any, indent: int | None = None) -> str:
-    """Data as JSON that says nothing to a terminal: what cannot be printed is escaped, in either form."""
+    """Data as JSON without control characters: what cannot be printed is escaped, in both forms."""
     text = json.dumps(data, indent=indent, ensure_ascii=False)
     return "".join(each if each.isprintable() or each == "\n" else json.dumps(each)[1:-1] for each in text)
 
 
 def to_yaml(data: Any) -> str:
-    """Data as JSON knows it, in YAML's block style; strings that YAML could take for something else are quoted."""
+    """JSON data in YAML's block style; strings that YAML could read as something else are quoted."""
     return "\n".join(_block(data))
 
 
@@ -207,12 +210,12 @@ def _scalar(value: Any) -> str:
         return value
     text = json.dumps(value, ensure_ascii=False)
     if isinstance(value, float) and "e" in text and "." not in text:
-        return text.replace("e", ".0e")  # without a point YAML 1.1 takes it for a text
+        return text.replace("e", ".0e")  # without a point YAML 1.1 reads it as a string
     return "".join(c if c.isprintable() else f"\\U{ord(c):08x}" for c in text)
 
 
 class Exit(IntEnum):
-    """What a command's exit code means."""
+    """The exit codes of commands."""
 
     OK = 0
     FAILURE = 1
@@ -224,7 +227,7 @@ class Exit(IntEnum):
 
 
 class CommandError(click.ClickException):
-    """A failure, shown in one sentence with a command that shows more."""
+    """A failure, printed in one sentence with a command that shows more."""
 
     def __init__(self, message: str, code: Exit = Exit.FAILURE, remedy: str | None = None) -> None:
         super().__init__(message)
@@ -255,7 +258,7 @@ def report(error: click.ClickException, form: Format) -> None:
 
 
 def format_of(arguments: Sequence[str]) -> Format:
-    """The output format that a command line asks for, even one with errors in it; the last one counts."""
+    """The output format of a command line, even of an invalid one; the last option counts."""
     found = Format.TABLE.value
     for at, word in enumerate(arguments):
         if word == "--":
@@ -270,6 +273,6 @@ def format_of(arguments: Sequence[str]) -> Format:
 
 
 def settings_error(error: SettingsError) -> CommandError:
-    """All problems of the settings, one per line."""
+    """An error with all problems of the settings, one per line."""
     lines = "\n".join(f"  {problem}" for problem in error.problems)
     return CommandError(f"{counted(len(error.problems), 'problem')} in the settings:\n{lines}", Exit.USAGE)

@@ -1,4 +1,4 @@
-"""`sidecar producer`: owners, waiting producers, and an admin's decision on them."""
+"""`sidecar producer`: owners, waiting producers, and how an operator ends an owner."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _if_generation_option = click.option(
 
 
 def _ends_an_owner(function: Callable[..., None]) -> Callable[..., None]:
-    """The arguments of commands that end an owner."""
+    """Adds the arguments of commands that end an owner."""
     command = yes_option(asks_a_node(function))
     return topic_argument(partition_option(_if_generation_option(command)))
 
@@ -80,12 +80,12 @@ def release(shared: Shared, topic: str, **said: Any) -> None:
 def _end(
     shared: Shared, topic: str, what: str, fate: str, *, partition: int | None, if_generation: int | None, yes: bool
 ) -> None:
-    """End an owner: only the one that was shown in the question, and none that came since."""
+    """End an owner: only the one that the question named, not one that has claimed since."""
     api = shared.api()
     generation = if_generation
     if has_to_ask(yes):
         owner = owner_of(api.get(topic_path(topic)), partition)
-        if owner is not None:  # the node says what is wrong otherwise
+        if owner is not None:  # without an owner the node's answer says what is wrong
             confirm(yes, lambda: f"The owner of {topic} is {described(owner)}. It {fate}. {what.capitalize()} it?")
             generation = int(owner["generation"]) if generation is None else generation
     query = {} if partition is None else {"partition": partition}

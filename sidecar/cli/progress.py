@@ -1,4 +1,4 @@
-"""Progress of long commands on standard error: a line that moves on a terminal, elsewhere a line now and then."""
+"""Progress of long commands on standard error: an animated line on a terminal, elsewhere a line from time to time."""
 
 from __future__ import annotations
 
@@ -18,10 +18,11 @@ _FRAMES: Final = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 
 
 class Alive:
-    """Says that something still goes on: for how long on a terminal, every 30 s where it is none. A context manager.
+    """Shows that a command still runs, and for how long: continuously on a terminal, elsewhere every 30 s. A context
+    manager.
 
-    Lines that others print meanwhile stay whole: what moves is cleared in front of them by `print`. `detail` says how
-    far it is, or nothing; it is called by a thread and never raises.
+    Print other lines with `print`, which clears the animated line first. `detail` returns the progress, or nothing; a
+    thread calls it, and it never raises.
     """
 
     def __init__(self, doing: str = "", detail: Callable[[], str] = str, *, every: float | None = None) -> None:
@@ -35,13 +36,13 @@ class Alive:
         self._began = time.monotonic()
 
     def doing(self, text: str) -> None:
-        """What goes on from now on."""
+        """Set the present step."""
         with self._lock:
             self._doing = text
             self._began = time.monotonic()
 
     def print(self, text: str) -> None:
-        """A line that stays."""
+        """Print a line that stays."""
         with self._lock:
             self._clear()
             click.echo(text, err=True)
@@ -63,7 +64,7 @@ class Alive:
                 line = ", ".join(filter(None, (self._doing, f"{time.monotonic() - self._began:.0f} s", detail)))
                 if self._moves:
                     turn += 1
-                    room = shutil.get_terminal_size().columns - 3  # a line that wraps could not be cleared
+                    room = shutil.get_terminal_size().columns - 3  # a wrapped line could not be cleared
                     click.echo(f"{_CLEAR}{_FRAMES[turn % len(_FRAMES)]} {line[:room]}", err=True, nl=False)
                 else:
                     click.echo(line, err=True)
@@ -74,7 +75,7 @@ class Alive:
 
 
 class Rounds(Alive):
-    """Progress of `total` rounds, each reported in a line when it is done."""
+    """Progress of `total` rounds, each reported in a line when it is finished."""
 
     def __init__(self, total: int) -> None:
         super().__init__()
@@ -82,6 +83,6 @@ class Rounds(Alive):
         self._done = 0
 
     def done(self, result: str) -> None:
-        """One more round."""
+        """Report a finished round."""
         self._done += 1
         self.print(f"round {self._done} of {self._total}: {result}")

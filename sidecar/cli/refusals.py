@@ -14,7 +14,7 @@ from sidecar.cli.output import Column, listing, write_list
 
 _NONE: Final = "nothing was refused lately"
 _PAGE: Final = 1_000
-"""All that a node keeps: one that comes while pages are read would move the others."""
+"""All that a node keeps, in one page: a new refusal between two pages would shift the rest."""
 COLUMNS: Final[tuple[Column, ...]] = (
     "last",
     ("times", "count"),
@@ -49,8 +49,8 @@ def refusals(shared: Shared, topic: str | None, watched: bool) -> None:
 
 
 def kept(api: AdminApi, **of: str) -> list[dict[str, Any]]:
-    """What a node refused lately, the newest first, beside something else that is shown; nothing where a node is too
-    old for the question, or cannot answer it now. `of`: `topic`, for what it refused of that topic alone.
+    """A node's latest refusals, the newest first, to be shown beside other data. Empty if the node is too old to know
+    them, or cannot answer now. `of`: `topic` for the refusals of that topic only.
     """
     try:
         return list(api.pages("/v1/refusals", page_size=_PAGE, **of))
@@ -59,7 +59,9 @@ def kept(api: AdminApi, **of: str) -> list[dict[str, Any]]:
 
 
 def in_short(found: list[dict[str, Any]]) -> dict[str, str]:
-    """A line among names and values: how many there are, the newest, how to see all. No line where there is none."""
+    """A line for a list of names and values: how many refusals there are, the newest, how to see all. No line without
+    refusals.
+    """
     if not found:
         return {}
     times, newest = sum(each["count"] for each in found), found[0]
@@ -69,7 +71,9 @@ def in_short(found: list[dict[str, Any]]) -> dict[str, str]:
 
 
 def _asked(api: AdminApi, topic: str | None) -> list[dict[str, Any]]:
-    """Of a topic with those of none: a client.id that cannot be, for instance, keeps a client from naming any."""
+    """The refusals of a topic and those without a topic: an invalid client.id, for instance, is refused before a topic
+    is named.
+    """
     every = api.pages("/v1/refusals", page_size=_PAGE)
     return [each for each in every if topic is None or each["topic"] in {topic, ""}]
 
@@ -79,7 +83,7 @@ def _board(found: list[dict[str, Any]]) -> Board:
 
 
 def table_of(found: list[dict[str, Any]]) -> Table:
-    """Refusals on a screen."""
+    """The refusals as a table on a screen."""
     return Table(
         "refusals",
         found,

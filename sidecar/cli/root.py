@@ -1,4 +1,4 @@
-"""The tree of commands. Each is imported when it is asked for; only their names stand here."""
+"""The tree of commands. Each is imported when it is used; only their names are listed here."""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
 """What `--secure` adds to `sidecar up` and `sidecar demo`: settings of the node, users in Kafka, files for clients, and
-what is printed.
+output.
 
-Users in Kafka and what they may do are made by requests to a broker that lets a certificate in. Passwords go as SCRAM
-has them, salted and hashed, over TLS; Kafka's own tool would take them as arguments. Repeating it is harmless.
+Users in Kafka and their ACLs are created by requests to a broker that accepts a certificate. Passwords are sent as
+SCRAM defines them, salted and hashed, over TLS; Kafka's own tool would take them as arguments. All of it may be
+repeated.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from sidecar.security.scram import MIN_ITERATIONS, SALT_BYTES, Hash
 from sidecar.settings import ENV_PREFIX, find_config, read_toml
 
 _SCRAM_SHA_512: Final = 2
-"""Kafka's number of it (`ScramMechanism`)."""
+"""Kafka's number of SCRAM-SHA-512 (`ScramMechanism`)."""
 _TIMEOUT_S: Final = 10.0
 _OF_APPLICATIONS: Final = {
     ResourceType.TOPIC: (Operation.READ, Operation.WRITE, Operation.CREATE),
@@ -44,7 +45,7 @@ _OF_APPLICATIONS: Final = {
 
 
 class _SetPasswords(View[None], of=security.ALTER_USER_SCRAM_CREDENTIALS, version=0):
-    """A password for each user, by SCRAM-SHA-512. Raises KafkaError."""
+    """Set a password for each user, by SCRAM-SHA-512. Raises KafkaError."""
 
     passwords: Mapping[str, str] = field(repr=False)
 
@@ -57,7 +58,7 @@ class _SetPasswords(View[None], of=security.ALTER_USER_SCRAM_CREDENTIALS, versio
 
 
 class _CreateAcls(View[None], of=security.CREATE_ACLS, version=2):
-    """Rules, those that there are too. Raises KafkaError."""
+    """Create ACLs; existing ones are allowed. Raises KafkaError."""
 
     bindings: Sequence[AclBinding]
 
@@ -83,7 +84,7 @@ class _CreateAcls(View[None], of=security.CREATE_ACLS, version=2):
 
 
 def may_everything(user: str) -> list[AclBinding]:
-    """The ACLs of a user who runs the cluster."""
+    """The ACLs of a user who operates the cluster."""
     resources = {
         ResourceType.TOPIC: WILDCARD,
         ResourceType.GROUP: WILDCARD,
@@ -94,7 +95,7 @@ def may_everything(user: str) -> list[AclBinding]:
 
 
 def may_use(user: str, prefix: str) -> list[AclBinding]:
-    """The ACLs of an application whose topics, groups and transactional ids begin like this."""
+    """The ACLs of an application whose topics, groups and transactional ids begin with `prefix`."""
     return [
         _allowed(user, kind, prefix, PatternType.PREFIXED, operation)
         for kind, operations in _OF_APPLICATIONS.items()
@@ -105,7 +106,7 @@ def may_use(user: str, prefix: str) -> list[AclBinding]:
 async def make_users(
     broker: tuple[str, int], context: ssl.SSLContext, passwords: Mapping[str, str], acls: Sequence[AclBinding]
 ) -> None:
-    """Have `broker` know these users and rules. `context` has the certificate of a super user.
+    """Create these users and ACLs at `broker`. `context` has the certificate of a super user.
 
     Raises UpstreamError, KafkaError.
     """
@@ -142,7 +143,7 @@ _FILE: Final = "sidecar.toml"
 
 
 def node_settings(directory: Path) -> dict[str, str]:
-    """The settings that secure a node, without secrets; `directory`: of the stack, which need not be there yet."""
+    """The settings that secure a node, without secrets; `directory`: of the stack, which need not exist yet."""
     kept = directory.absolute() / "secured"
     ca, own = str(kept / "ca.pem"), str(kept / f"{NODE}.pem")
     return {
@@ -163,10 +164,11 @@ def node_settings(directory: Path) -> dict[str, str]:
 def prepare_node(
     stack: Stack, endpoints: Endpoints, config: Path | None, listen: str, admin_listen: str, advertised: str
 ) -> tuple[list[str], dict[str, None]]:
-    """Make users in Kafka, and the files of the node and of clients. Returns the arguments of `serve`, and what its
-    environment must not have: settings hold passwords and go by a file, and environment variables would override it.
+    """Create users in Kafka, and the files of the node and of clients. Returns the arguments of `serve`, and the
+    variables to remove from its environment: the settings with passwords are in a file, which environment variables
+    would override.
 
-    `config`: the person's own file, if any; `advertised`: where clients find the node. Raises LocalError.
+    `config`: the user's own file, if any; `advertised`: the node's address for clients. Raises LocalError.
     """
     security = stack.kafka.config.security
     assert security is not None
@@ -178,8 +180,8 @@ def prepare_node(
 
 
 def write_settings(stack: Stack, endpoints: Endpoints, config: Path | None, said: Mapping[str, str]) -> Path:
-    """The file from which the node and tools read their settings: what the person's own file says, and over it `said`
-    and what the stack needs.
+    """Write the file from which the node and tools read their settings: the user's own file, overridden by `said` and
+    by what the stack needs.
     """
     secrets = stack.secrets
     own = find_config(config)
@@ -197,8 +199,8 @@ def write_settings(stack: Stack, endpoints: Endpoints, config: Path | None, said
 
 
 def let_users_in(secrets: Secrets, context: ssl.SSLContext, broker: tuple[str, int]) -> None:
-    """The node, an administrator and an application. `context`: trusts the brokers' certificate; `broker`: the address
-    for it.
+    """Create users for the node, an administrator and an application. `context`: trusts the brokers' certificate;
+    `broker`: the broker's address for it.
 
     Raises LocalError.
     """
@@ -211,7 +213,7 @@ def let_users_in(secrets: Secrets, context: ssl.SSLContext, broker: tuple[str, i
 
 
 def write_for_people(secrets: Secrets, bootstrap: str) -> None:
-    """The files with which clients and curl connect."""
+    """Write the files with which clients and curl connect."""
     token = secrets.text("admin.token")
     curl = f'cacert = "{secrets.ca}"\nheader = "Authorization: Bearer {token}"\n'
     for name, content in {**secrets.client_files(bootstrap, str(secrets.ca)), "curl.conf": curl}.items():
@@ -219,7 +221,7 @@ def write_for_people(secrets: Secrets, bootstrap: str) -> None:
 
 
 def facts(secrets: Secrets) -> dict[str, str]:
-    """What a newcomer has to know besides addresses."""
+    """What a new user has to know besides addresses."""
     return {
         "login": f"SASL_SSL with SCRAM-SHA-512; what follows is in {secrets.directory}",
         f"user {APPLICATION}": f"{_files(APPLICATION)}   topics, groups, transactional ids that begin with {PREFIX}",
@@ -234,7 +236,7 @@ def _files(user: str) -> str:
 
 
 def examples(secrets: Secrets, bootstrap: str, url: str, program: str) -> list[str]:
-    """What to try; none has a secret among its arguments."""
+    """Commands to try; none has a secret among its arguments."""
     there, topic = secrets.directory, f"{PREFIX}orders"
     java, librdkafka = there / f"{APPLICATION}.properties", there / f"{APPLICATION}.conf"
     return [

@@ -41,7 +41,7 @@ def serve(shared: Shared, workers: int, **flags: Any) -> None:
 
 
 def _check_workers(settings: Settings, workers: int) -> None:
-    """Every worker needs its own ports."""
+    """Raise an error unless every worker has its own ports."""
     if workers == 1:
         return
     listeners = settings.all_listeners

@@ -1,4 +1,4 @@
-"""A flag for every setting that may have one, generated from the schema. Imports pydantic."""
+"""A flag for every setting that may have one, made from the schema. Imports pydantic."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ CommandT = TypeVar("CommandT", bound="Callable[..., Any]")
 
 
 class SettingsCommand(click.RichCommand):
-    """A command whose options besides are `--listener-NAME-SETTING VALUE`, for a setting that one listener has of its
-    own: their names depend on `--listeners`.
+    """A command with further options `--listener-NAME-SETTING VALUE`, for settings of single listeners: their names
+    depend on `--listeners`.
     """
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """As click's, with the options of single listeners taken out first."""
+        """Like click's, after the options of single listeners were removed."""
         others: list[str] = []
         left = list(args)
         while left:
@@ -47,7 +47,7 @@ class SettingsCommand(click.RichCommand):
 
 
 def with_setting_flags(command: CommandT) -> CommandT:
-    """Give a command `--listen`, `--redis-url`, … as keyword arguments; None where not said. Secrets have no flag."""
+    """Add `--listen`, `--redis-url`, … to a command as keyword arguments; None if absent. Secrets have no flag."""
     for name, field in reversed(Schema.model_fields.items()):
         if is_secret(name):
             continue
@@ -62,7 +62,7 @@ def with_setting_flags(command: CommandT) -> CommandT:
 
 
 def resolve_settings(shared: Shared, flags: Mapping[str, Any], problems: Sequence[Problem] = ()) -> LoadedSettings:
-    """Settings from flags and everywhere else; reports what is odd.
+    """Settings from flags and all other sources; prints warnings.
 
     Raises CommandError that names every problem, also the `problems` that the caller found elsewhere.
     """
@@ -78,14 +78,14 @@ def resolve_settings(shared: Shared, flags: Mapping[str, Any], problems: Sequenc
 
 
 def print_warnings(warnings: Iterable[Problem]) -> None:
-    """What is odd about the settings, on stderr."""
+    """Print warnings about the settings on stderr."""
     for warning in warnings:
         complain("warning", str(warning))
 
 
 def resolve_here(config: Path | None, flags: Mapping[str, Any] | None = None) -> tuple[LoadedSettings, str]:
-    """The settings; where nobody says which Kafka and Redis, those that `sidecar up` runs here, which is said
-    by the second value: the caller reports it.
+    """The settings. If they set neither Kafka nor Redis, those of a running `sidecar up` are used; the second value
+    says so, for the caller to report.
 
     Raises SettingsError.
     """
@@ -106,7 +106,7 @@ def resolve_here(config: Path | None, flags: Mapping[str, Any] | None = None) ->
 def settings_here(
     config: Path | None, say: Callable[[str], None] | None, flags: Mapping[str, Any] | None = None
 ) -> Settings:
-    """As `resolve_here`. If the settings are those of `sidecar up`, `say` is called with a sentence that says so.
+    """Like `resolve_here`. If the settings are those of `sidecar up`, `say` is called with a sentence about it.
 
     Raises CommandError.
     """

@@ -128,7 +128,7 @@ def _question(found: dict[str, Any]) -> str:
 
 
 def _show(shared: Shared, found: dict[str, Any]) -> None:
-    """What became of it, and why nobody can read it."""
+    """Print the shadow as it is now, and why nobody can read it, if so."""
     if found["warning"]:
         complain("warning", found["warning"])
     write(found, shared.output, lambda: _as_text(found))

@@ -1,4 +1,4 @@
-"""What signals do for a while."""
+"""Temporary signal handlers."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ def handled_by(
     *,
     ignored_too: Collection[signal.Signals] = (),
 ) -> Iterator[None]:
-    """These signals are handled by `handler`, and as before afterwards. What is ignored (nohup) stays so, but for those
-    in `ignored_too`.
+    """Handles these signals with `handler`, and restores the earlier handlers afterwards. Ignored signals (nohup) stay
+    ignored, except those in `ignored_too`.
     """
     before = {each: signal.getsignal(each) for each in signals}
     for each, known in before.items():
@@ -36,6 +36,6 @@ def handled_by(
 def interruptible() -> AbstractContextManager[None]:
     """Ctrl-C, SIGTERM and a closed terminal end the block with KeyboardInterrupt; for the main thread.
 
-    SIGINT too: where it was ignored at the start, as for `command &` in a script, Python installs no handler.
+    This includes SIGINT: if it was ignored at the start, as for `command &` in a script, Python installs no handler.
     """
     return handled_by(signal.default_int_handler, ENDING, ignored_too=(signal.SIGINT, signal.SIGTERM))

@@ -1,4 +1,4 @@
-"""`sidecar status`: what a node says of itself and of its cluster, and with `--watch` its screen, trouble first."""
+"""`sidecar status`: a node's view of itself and of its cluster, and with `--watch` a screen with problems first."""
 
 from __future__ import annotations
 
@@ -43,11 +43,13 @@ CLIENTS: Final[tuple[Column, ...]] = (
 )
 _RANKS: Final = ("", "yellow", "red")
 _RECENT: Final = timedelta(minutes=10)
-"""A refusal that is older is no trouble any more: nodes keep them for ever where few come."""
+"""An older refusal no longer counts as a problem: if few occur, nodes keep them for ever."""
 
 
 def board_of(found: Mapping[str, Any]) -> Board:
-    """`found`: what `sidecar status` asks for, and when, with its topics, or `failure`: why these cannot be listed."""
+    """The screen. `found`: the data of `sidecar status`, its time, and its topics, or `failure`: why these cannot be
+    listed.
+    """
     recent = [each for each in found["refusals"] if found["asked"] - datetime.fromisoformat(each["last"]) < _RECENT]
     refused: dict[str, int] = {}
     for each in recent:
@@ -61,8 +63,8 @@ def board_of(found: Mapping[str, Any]) -> Board:
 
 
 def trouble(topic: Mapping[str, Any], refused: Mapping[str, int]) -> tuple[int, str]:
-    """How bad it is with a topic, from 0, fine, to 2, and why in a word or two. `refused`: how often clients were, by
-    topic.
+    """How severe a topic's problem is, from 0 (none) to 2, and why in a word or two. `refused`: the number of refusals,
+    by topic.
     """
     owners, waiting = topic.get("owners") or {}, len(topic["waiting"])
     is_owned = topic["owner"] is not None or bool(owners)
@@ -163,7 +165,7 @@ def _clients_table(clients: list[dict[str, Any]]) -> Table:
 
 
 def advertised(found: Mapping[str, Any]) -> str | list[str]:
-    """The address for clients; with its listener where there are several."""
+    """The address for clients; with its listener if there are several."""
     listeners: list[dict[str, str]] = found["listeners"]
     if len(listeners) < 2:
         return found["advertise"]
@@ -171,13 +173,15 @@ def advertised(found: Mapping[str, Any]) -> str | list[str]:
 
 
 def deduplication(count: Mapping[str, int]) -> dict[str, str]:
-    """Topics by what the node knows of their sequence ids; nothing where it serves none."""
+    """The number of topics by what the node knows of their sequence ids; nothing if it serves none."""
     states = [f"{number} {state}" for state, number in count.items() if number]
     return {"sequence ids": f"{', '.join(states)} (topics served here)"} if states else {}
 
 
 _TIMEOUT: Final = 5.0
-"""Seconds; a node waits longer for a Kafka that hangs, and a person that asks for its status wants to know that now."""
+"""Seconds. A node waits longer for a Kafka that hangs, but a user who requests its status wants to
+know that at once.
+"""
 _NO_TOPICS: Final = "no governed topics"
 
 
@@ -203,7 +207,7 @@ def status(shared: Shared, clients: bool, watched: bool) -> None:
         return
     found = _asked(api, clients=clients)
     if shared.output is Format.TABLE:
-        write(found, shared.output, lambda: _as_text(found))  # at once, as topics may take their time
+        write(found, shared.output, lambda: _as_text(found))  # at once, as topics may take long
     found["topics"], failure = _topics(api)
     if shared.output is not Format.TABLE:
         write(found, shared.output, str)

@@ -73,7 +73,7 @@ _POLICY_OPTIONS: Final = (
 
 
 def _takes_a_policy(command: Callable[..., None]) -> Callable[..., None]:
-    """Every field of a policy as an option of its own."""
+    """Adds every field of a policy as an option."""
     for option in reversed(_POLICY_OPTIONS):
         command = option(command)
     return command
@@ -187,7 +187,7 @@ def delete(shared: Shared, topic: str, force: bool, yes: bool) -> None:
 
 
 def _waiting_policy(api: AdminApi, topic: str) -> dict[str, Any]:
-    """The own policy of a topic that is not there: set too early, or left by an earlier topic of the name."""
+    """The own policy of a topic that does not exist: set in advance, or left by an earlier topic of the name."""
     try:
         found = api.get(topic_path(topic))
     except ApiError as error:
@@ -198,7 +198,7 @@ def _waiting_policy(api: AdminApi, topic: str) -> dict[str, Any]:
 
 
 def _settings(given: tuple[str, ...]) -> dict[str, str]:
-    """Raises CommandError for what is not of the form key=value, or is given twice."""
+    """Parse `key=value` pairs. Raises CommandError for other text, and for a key that is given twice."""
     found: dict[str, str] = {}
     for each in given:
         key, sign, value = each.partition("=")
@@ -216,7 +216,7 @@ def _settings(given: tuple[str, ...]) -> dict[str, str]:
 
 
 def _owner_of(api: AdminApi, topic: str) -> str:
-    """A sentence for a question; none where there is no such topic, which the node has more to say about."""
+    """A sentence about the owner for a question; empty if the topic does not exist, which the node reports itself."""
     try:
         return f" Its owner is {ownership(api.get(topic_path(topic)))}."
     except ApiError as error:
@@ -240,7 +240,7 @@ def _unset_question(api: AdminApi, topic: str) -> str:
 
 
 def owner_text(owner: dict[str, Any] | None) -> str:
-    """Name and session of an owner."""
+    """Name and session of an owner as text."""
     return "" if owner is None else f"{owner['name'] or '(no name)'} ({owner['session']})"
 
 
@@ -267,9 +267,9 @@ TOPICS: Final[tuple[Column, ...]] = (
     "partitions",
 )
 PRODUCERS: Final[tuple[Column, ...]] = (("producer", "name"), "last_sequence_id", ("by partition", _by_partition))
-"""Where each resumes, and its ids by partition."""
+"""The last sequence id of each producer, and its ids by partition."""
 REFUSED: Final[tuple[Column, ...]] = (("refused", "client_id"), *(each for each in REFUSALS if each not in _KNOWN))
-"""Of one topic."""
+"""The columns for refusals of one topic."""
 
 
 def _as_text(found: dict[str, Any]) -> str:

@@ -1,6 +1,6 @@
 """`sidecar up`: a real Kafka, a real Valkey and a node, on this machine, until Ctrl-C.
 
-Starts and watches; what Kafka and Valkey need is in `sidecar.local`, what a node needs in `sidecar serve`.
+Starts and watches them; what Kafka and Valkey need is in `sidecar.local`, what a node needs in `sidecar serve`.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def up(shared: Shared, state_dir: Path | None, **said: Any) -> None:
 
 
 def _read_settings(shared: Shared, said: Mapping[str, Any]) -> tuple[StackConfig, Settings]:
-    """What to run, from flags and everywhere else. Raises CommandError that names every problem."""
+    """What to run, from flags and all other sources. Raises CommandError that names every problem."""
     flags = {name: said[name] for name in ("listen", "admin_listen")}
     if said["secure"]:
         from sidecar.cli import secured  # noqa: PLC0415 - takes 0.1 s to import; only --secure needs it
@@ -91,7 +91,7 @@ def _read_settings(shared: Shared, said: Mapping[str, Any]) -> tuple[StackConfig
 
 
 def _run(config: StackConfig, shared: Shared, settings: Settings) -> None:
-    """Start everything, wait for the end of anything, stop everything."""
+    """Start everything, wait until a process ends or the user stops it, stop everything."""
     stack = Stack(config)
     try:
         endpoints = _start(stack, shared, settings)
@@ -126,7 +126,7 @@ def _start(stack: Stack, shared: Shared, settings: Settings) -> Endpoints:
 
 
 def _check_free(settings: Settings, config: StackConfig) -> None:
-    """Raise CommandError with every address at which nothing could be started, each with the option that moves it."""
+    """Raise CommandError with every address that is in use or cannot be used, each with the option that changes it."""
     named = {f"--listeners ({each.name})": each.listen for each in settings.all_listeners}
     served = {
         **(named if settings.listeners else {"--listen": settings.listen}),
@@ -146,7 +146,7 @@ def _check_free(settings: Settings, config: StackConfig) -> None:
 
 
 def _taken(address: Address) -> str:
-    """Why nothing can be started at `address`, "" where it can."""
+    """Why nothing can listen at `address`, "" if it is free."""
     try:
         return "" if is_free(address.port, address.host) else f"{address} is in use by another program"
     except OSError as error:
@@ -154,7 +154,7 @@ def _taken(address: Address) -> str:
 
 
 def _print_running(running: Running, directory: Path) -> None:
-    """A second `up`: what the first one runs."""
+    """Print what the first `up` runs, for a second one."""
     lines = {part.name: f"{part.address}{'' if part.answers else ', starting'}" for part in running.parts}
     click.echo(f"already running (process {running.owner.pid}), with its data in {directory}:\n")
     click.echo(pairs(lines or {"state": "starting"}))
@@ -203,7 +203,7 @@ def _for_clients(settings: Settings) -> str | list[str]:
 
 
 def _program() -> str:
-    """How to call this program from where the person is."""
+    """How to call this program from the user's directory."""
     found = shutil.which("sidecar")
     if found is not None:
         return "sidecar"

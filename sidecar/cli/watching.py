@@ -1,7 +1,7 @@
-"""`--watch`: a screen that is asked for again every two seconds, with keys; plain lines where there is no terminal.
+"""`--watch`: a screen with keys that is updated every two seconds; plain lines if there is no terminal.
 
-Whatever ends it, a key, Ctrl-C, SIGQUIT, SIGTERM, a hangup or an exception, the terminal is as it was before; and so
-it is while Ctrl-Z stops the process.
+However it ends (a key, Ctrl-C, SIGQUIT, SIGTERM, a hangup or an exception), the terminal is restored. It is also
+restored while Ctrl-Z stops the process.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ _ENDS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 
 
 class _SignalError(Exception):
-    """A signal that ends the process came. Handlers note it and the loop raises it: raised by a handler it could leave
-    a lock held that the end needs.
+    """A signal that ends the process was received. Handlers note it and the loop raises it: an exception in a handler
+    could leave a lock held that is needed at the end.
     """
 
     def __init__(self, number: int) -> None:
@@ -49,10 +49,10 @@ class _SignalError(Exception):
 def watch(
     shared: Shared, api: AdminApi, ask: Callable[[], Any], board: Callable[[Any], Board], text: Callable[[Any], str]
 ) -> None:
-    """Show what `ask` returns until somebody ends it: on a terminal as the screen that `board` makes of it, elsewhere
-    as the lines that `text` does. A node that goes away is shown as such and waited for.
+    """Show what `ask` returns until the user ends it: on a terminal as the screen that `board` makes of it, elsewhere
+    as the lines of `text`. If the node becomes unreachable, that is shown, and the requests continue.
 
-    Raises CommandError where data is asked for (`-o`).
+    Raises CommandError with `-o`.
     """
     if shared.output is not Format.TABLE:
         raise CommandError("--watch is for people: leave -o away, or ask again and again", Exit.USAGE)
@@ -92,7 +92,7 @@ def _watch_screen(api: AdminApi, ask: Callable[[], Any], board: Callable[[Any], 
             answers = _Answers(ask, wake)
             stack.callback(answers.stop)
             _Screen(api, answers, board, woken, ended).run()
-    except _SignalError as end:  # the terminal is as it was: die as somebody wants
+    except _SignalError as end:  # the terminal is restored: end by the same signal
         if end.number == signal.SIGINT:
             raise KeyboardInterrupt from None
         signal.signal(end.number, signal.SIG_DFL)
@@ -100,7 +100,9 @@ def _watch_screen(api: AdminApi, ask: Callable[[], Any], board: Callable[[Any], 
 
 
 class _Answers(threading.Thread):
-    """Asks again and again, so that keys are answered while a node is not. `take`: the newest, or what went wrong."""
+    """Calls `ask` again and again in a thread, so that keys work while a node does not answer. `take`: the newest
+    result, or its error.
+    """
 
     def __init__(self, ask: Callable[[], Any], wake: int) -> None:
         super().__init__(daemon=True)
@@ -129,14 +131,14 @@ class _Answers(threading.Thread):
         return found
 
     def stop(self) -> None:
-        """From here on nothing is written."""
+        """After this nothing is written."""
         with self._lock:
             self._over.set()
 
 
 class _Screen:
-    """The alternate screen of a terminal, and the keys. `woken` can be read once a signal came; those that end it are
-    in `ended`.
+    """The alternate screen of a terminal, and its keys. `woken` becomes readable when a signal is received; signals
+    that end the process are in `ended`.
     """
 
     def __init__(
@@ -155,7 +157,7 @@ class _Screen:
         self._stops = False
 
     def run(self) -> None:
-        """Until q; raises `_SignalError` and what asking raised."""
+        """Show the screen until q; raises `_SignalError` and the errors of `ask`."""
         self._answers.start()
         with handled_by(self._stop, (signal.SIGTSTP,)), handled_by(lambda *_: None, (signal.SIGWINCH,)):
             while not self._shown():
@@ -167,7 +169,7 @@ class _Screen:
         self._stops = True
 
     def _shown(self) -> bool:
-        """Show it until it is left; False where that is only for a while."""
+        """Show the screen until it is left; False if it was left only for a while."""
         with (
             self._read_keys(),
             Live(
@@ -183,7 +185,7 @@ class _Screen:
 
     @contextmanager
     def _read_keys(self) -> Iterator[None]:
-        """Keys come one by one and are not shown."""
+        """Keys are read one by one and are not echoed."""
         if self._keys is None:
             yield
             return
@@ -201,7 +203,7 @@ class _Screen:
         return Group(*draw(Board(head, self._board.tables), self._view, width, height))
 
     def _pressed(self) -> list[str]:
-        """Wait for keys, an answer or a signal; the keys, which are done except q."""
+        """Wait for keys, an answer or a signal; returns the keys, which have been handled except q."""
         ends = [self._woken] if self._keys is None else [self._woken, self._keys]
         ready, _, _ = select.select(ends, [], [])
         if self._woken in ready:
@@ -212,7 +214,7 @@ class _Screen:
             return []
         keys = list(_split(os.read(self._keys, 1024)))
         if not keys:
-            return ["q"]  # the terminal is gone
+            return ["q"]  # the terminal is closed
         rows = rows_in(self._board, self._console.size.height - 1)
         for key in keys:
             self._view.press(key, rows, len(self._board.tables))
@@ -232,7 +234,7 @@ class _Screen:
 
 
 def _split(typed: bytes) -> Iterator[str]:
-    """What was typed, key by key."""
+    """The typed input, key by key."""
     while typed:
         long = next((each for each in _KEYS if typed.startswith(each)), None)
         if long is None:

@@ -1,9 +1,9 @@
-"""Several nodes under one process: starts them, passes signals on, starts again what crashes, ends when all have ended.
-SIGHUP has every node read its settings again.
+"""Supervises several nodes in one process: starts them, passes signals on, restarts those that crash, and ends when all
+have ended. On SIGHUP every node reads its settings again.
 
-A worker that exits by itself soon after its start ends everything, with its exit code: a wrong setting or a taken port
-does not get better by itself. One that a signal ends has crashed, however young it is, and is started again. The
-supervisor serves nobody and holds no state.
+If a worker exits by itself soon after its start, everything ends with its exit code: restarts do not help against a
+wrong setting or a taken port. A worker that a signal ends has crashed, even soon after its start, and is restarted. The
+supervisor serves no clients and holds no state.
 """
 
 from __future__ import annotations
@@ -23,25 +23,25 @@ from sidecar.settings.loaded import LoadedSettings
 from sidecar.telemetry import logs
 
 _STARTED_AFTER: Final = 10.0
-"""Seconds after which a worker counts as started: one that exits sooner, the first time, will not do better."""
+"""Seconds after which a worker counts as started. One that exits earlier at its first start would fail again."""
 _SIGNALLED: Final = 128
-"""Added to the number of the signal that ended a process, as shells do: no exit code is negative."""
+"""Added to the number of the signal that ended a process, as shells do: exit codes are never negative."""
 _PAUSE_FIRST: Final = 1.0
 _PAUSE_MOST: Final = 30.0
 _POLL: Final = 0.1
 
 
 def supervise(loaded: LoadedSettings, workers: int) -> int:
-    """Run `workers` nodes until they end; 0 where all ended as they were asked to, else the first other exit code.
+    """Run `workers` nodes until they end; returns 0 if all ended as requested, else the first other exit code.
 
-    128 + N stands for a worker that signal N, which nobody here sent, ended while all were ending.
+    128 + N stands for a worker that was ended by signal N while all were ending, if the supervisor did not send N.
     """
     logs.configure(loaded.settings.log_level, loaded.settings.log_format)
     return _Supervisor([loaded.for_worker(index) for index in range(workers)]).run()
 
 
 class _Worker:
-    """One node, how long to wait (seconds) after its next crash, and when to start it again (monotonic seconds)."""
+    """One node, the pause (seconds) after its next crash, and when to start it again (monotonic seconds)."""
 
     def __init__(self, loaded: LoadedSettings) -> None:
         self.node_id = loaded.settings.node_id
@@ -53,7 +53,7 @@ class _Worker:
         self._started = 0.0
 
     def reload(self) -> None:
-        """Have the node read its settings again, and so its replacement after a crash."""
+        """Have the node, and its replacement after a crash, read its settings again."""
         self._loaded = replace(self._loaded, outdated=True)
         if self.process is not None:
             self.process.send_signal(signal.SIGHUP)
@@ -71,7 +71,9 @@ class _Worker:
         self._started = now
 
     def ended(self, now: float) -> int | None:
-        """The exit code if it has ended by now, -N by signal N; it counts as proven after some seconds of life."""
+        """The exit code if it has ended by now, -N for signal N. After some seconds of life the worker counts as
+        started.
+        """
         if self.process is None:
             return None
         code = self.process.poll()
@@ -84,7 +86,7 @@ class _Worker:
         return code
 
     def start_later(self, now: float) -> float:
-        """Plan the next start, after a pause twice as long as the last one, within bounds; the pause in seconds."""
+        """Plan the next start. Each pause is twice as long as the last one, within bounds; returns it in seconds."""
         pause, self.pause = self.pause, min(_PAUSE_MOST, 2 * self.pause)
         self.start_at = now + pause
         return pause
@@ -102,7 +104,7 @@ class _Supervisor:
     def run(self) -> int:
         for signum in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(signum, self._on_signal)
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGHUP})  # held since before the settings were read
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGHUP})  # blocked since before the settings were read
         while True:
             while self._signals:
                 self._act(self._signals.pop())
@@ -123,17 +125,17 @@ class _Supervisor:
         if code is None:
             return
         if self._stopping or code == 0 or (code > 0 and not worker.proven):
-            as_asked = code == 0 or -code in self._passed_on  # so young that it had no handler yet
+            as_asked = code == 0 or -code in self._passed_on  # ended before it had a handler
             self._log.log(20 if as_asked else 40, "worker_ended", worker=worker.node_id, exit_code=code)
             if not as_asked:
                 self._exit_code = self._exit_code or (code if code > 0 else _SIGNALLED - code)
-            if not self._stopping:  # a second signal could be the end of one that is still draining
+            if not self._stopping:  # a second signal could end a worker that is still draining
                 self._stop(signal.SIGTERM)
         else:
             self._log.error("worker_crashed", worker=worker.node_id, exit_code=code, again_in_s=worker.start_later(now))
 
     def _on_signal(self, signum: int, _frame: FrameType | None) -> None:
-        self._signals.append(signum)  # acted upon by the loop, which may be in the middle of starting a worker
+        self._signals.append(signum)  # handled by the loop, which may be starting a worker now
 
     def _act(self, signum: int) -> None:
         if signum != signal.SIGHUP:

@@ -1,7 +1,7 @@
-"""Audits of topics one after the other: what is known of each is gathered, its range pinned, and its log judged.
+"""Audits topics one after the other: pins the range of each, collects what nodes know of it, and judges its log.
 
-The order matters: where logs end is asked first, so that whatever was written in front of that is of an epoch that the
-changelog, read afterwards, knows.
+The order matters. The ends of the logs are read first and the changelog after them, so the changelog knows the epoch of
+every batch before those ends.
 """
 
 from __future__ import annotations
@@ -45,12 +45,12 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What to audit: `topics`, or all that nodes have served where there are none, from `begin` to `until`, points as
-    `sidecar.pipeline.points` has them (None: from the start of the log).
+    """What to audit: `topics` (none: all that nodes have served) from `begin` to `until`, which are points as in
+    `sidecar.pipeline.points` (`begin` None: from the start of the log).
 
-    Logs are read at `bootstrap`, with the settings `security` of `sidecar.pipeline.security`, the nodes' own topics at
-    `kafka`, as the settings of the nodes say. `lags` returns how far behind the readers of a topic's
-    shadows are. What is found is added to the Delta tables at `table`, and is on the page `html`.
+    Logs are read at `bootstrap` with the settings `security` of `sidecar.pipeline.security`. The internal topics are
+    read at `kafka` with the settings of the nodes. `lags` returns the lags of the readers of a topic's shadows. The
+    results are added to the Delta tables at `table` and written to the page `html`.
     """
 
     topics: Sequence[str]
@@ -65,8 +65,8 @@ class Asked:
 
 
 def is_brief(asked: Asked) -> bool:
-    """Whether all logs are so small that Java would take longer to compile Spark for speed than the audit takes; not
-    where every topic is asked for. Raises `PipelineError` as `audit`.
+    """Whether all logs are so small that Java would take longer to compile Spark for speed than the audit takes. False
+    if no topics are named. Raises `PipelineError` as `audit`.
     """
     with Kafka(asked.bootstrap, security=asked.security) as data:
         logs = [(data.partitions(topic), data.starts(topic), data.ends(topic)) for topic in asked.topics]
@@ -74,8 +74,8 @@ def is_brief(asked: Asked) -> bool:
 
 
 def audit(asked: Asked, settings: Settings, sessions: Sessions, say: Say) -> list[Audit]:
-    """Audit topics in the order given. Of `settings` those count that say where nodes keep what they know. Raises
-    `PipelineError`: before Spark is opened, where nobody answers or a topic is not there.
+    """Audit topics in the order given. Of `settings` only those are used that say where nodes store their state. Raises
+    `PipelineError`, before Spark is opened if no broker answers or a topic does not exist.
     """
     with ExitStack() as stack:
         data = stack.enter_context(Kafka(asked.bootstrap, security=asked.security))
@@ -99,7 +99,7 @@ def audit(asked: Asked, settings: Settings, sessions: Sessions, say: Say) -> lis
 
 @dataclass
 class _Auditor:
-    """One job under way: `data` is where logs are read, `internal` where the nodes' own topics are."""
+    """One running job: `data` is the Kafka whose logs are audited, `internal` the one with the internal topics."""
 
     spark: SparkSession
     settings: Settings
@@ -108,7 +108,7 @@ class _Auditor:
     internal: Kafka
     say: Say
     shown: list[tuple[Audit, Sequence[Takeover], Mapping[str, Markup]]] = field(default_factory=list)
-    """What the page has of each topic: the audit, who took it over (the newest), and plots by title."""
+    """What the page shows of each topic: the audit, its newest takeovers, and plots by title."""
     _knows_source: bool = False
 
     def run(self) -> list[Audit]:
@@ -136,7 +136,7 @@ class _Auditor:
         return learn(self.internal, self.settings.cluster)
 
     def _pinned(self, topic: str) -> dict[int, tuple[int, int]]:
-        """The range of each partition, fixed before anything else is asked."""
+        """The range of each partition, determined before the changelog is read."""
         starts = self.data.starts(topic)
         ends = {partition: end for partition, end in self.data.ends(topic).items() if partition in starts}
         log = Extent(topic, starts, ends)
@@ -174,8 +174,8 @@ class _Auditor:
         return found
 
     def _left(self, topic: str, bounds: dict[int, tuple[int, int]]) -> dict[int, tuple[int, int]]:
-        """Of ranges that begin where logs began: what retention has left of them, as the topics before took their
-        time.
+        """The ranges without the records that retention deleted while earlier topics were audited. Changes only ranges
+        that begin at the start of the log.
         """
         if self.asked.begin is not None:
             return bounds
@@ -203,7 +203,9 @@ class _Auditor:
         return view(self.spark, Log(self.asked.bootstrap, topic, *headers, self.asked.security), name, ranges, **more)
 
     def _reader(self, topic: str) -> ReadRecords:
-        """Reads stretches; the n-th of each partition together."""
+        """Returns a function that reads stretches. It reads the first stretches of all partitions together, then the
+        second ones, and so on.
+        """
 
         def read(stretches: Sequence[Stretch]) -> DataFrame:
             offsets = sum(each.last - each.first + 1 for each in stretches)
@@ -227,7 +229,7 @@ class _Auditor:
         return self._view(topic, "records", ranges, columns=",".join(_COLUMNS)).select(*_COLUMNS)
 
     def _unless_gone(self, topic: str, do: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T | None:
-        """What comes of it; None, and a word, where the topic was deleted meanwhile."""
+        """The result of `do`, or None if the topic was deleted meanwhile, which is reported."""
         try:
             return do(*args, **kwargs)
         except Exception as error:

@@ -1,12 +1,12 @@
 """A compaction: the newest value of each key of a log at a point in time, or what changed between two points.
 
-*Newest.* Within a partition the record with the highest offset: a timestamp may lie, the order of a log does not. A key
-lies in two partitions after partitions were added, or where its writers disagree about the partitioner; then the newer
-timestamp of the two decides, and where these are equal the higher partition, which came later. Such keys are counted,
-because Kafka itself promises no order between them.
+*Newest.* Within a partition it is the record with the highest offset: timestamps may be wrong, the order of a log is
+not. A key is in two partitions if partitions were added, or if its writers use different partitioners. Then the newer
+timestamp decides, and among equal ones the higher partition, which was added later. Such keys are counted, because
+Kafka itself promises no order between partitions.
 
-A newest record without a value (a tombstone) ends its key: it is left out. So are records without a key, which no
-compaction could ever match; they are counted. Only committed records count (read_committed).
+A key whose newest record has no value (a tombstone) is left out. Records without a key are left out too, because no
+compaction can match them; they are counted. Only committed records count (read_committed).
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ _RECORD: Final = ("partition", "offset", "timestamp", "value", "headers")
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """What was seen: records, those without a key, keys that ended in a tombstone, keys in more than one partition, and
-    the rows of the result by what they are (`key`; of a diff `added`, `changed`, `removed`).
+    """Counts of one run: records, records without a key, keys whose newest record is a tombstone, keys in more than one
+    partition, and rows of the result by kind (`key`; of a diff `added`, `changed`, `removed`).
     """
 
     records: int
@@ -47,10 +47,11 @@ class Counts:
 
 
 def newest(records: DataFrame, before: Mapping[int, int] | None = None) -> DataFrame:
-    """A row per key: `new`, its newest record (partition, offset, timestamp, value, headers), how many `records` there
-    are of it, in how many `partitions`. Records without a key are one row, with a key that is null.
+    """A row per key: `new`, its newest record (partition, offset, timestamp, value, headers), its number of `records`,
+    and its number of `partitions`. All records without a key are one row, whose key is null.
 
-    With `before`, offsets per partition, also `old`: its newest record in front of these, null where there is none.
+    With `before`, offsets per partition, also `old`: the key's newest record below these offsets, null if there is
+    none.
     """
     record = F.struct(*_RECORD)
     newest_of = [F.max_by(record, "offset").alias("new")]
@@ -64,7 +65,7 @@ def newest(records: DataFrame, before: Mapping[int, int] | None = None) -> DataF
 
 
 def _newer(name: str) -> Column:
-    """What a record is compared by with one of another partition; null where there is none."""
+    """The value by which records of different partitions are compared; null if there is no record."""
     return F.when(F.col(name).isNotNull(), F.struct(f"{name}.timestamp", f"{name}.partition"))
 
 
@@ -76,15 +77,18 @@ def _offset_of(offsets: Mapping[int, int]) -> Column:
 
 
 def values(found: DataFrame) -> DataFrame:
-    """The rows of a compacted table: key, value, headers, and where the record is; keys with a tombstone left out."""
+    """The rows of a compacted table: key, value, headers, and the record's position; without keys that end in a
+    tombstone.
+    """
     columns = [F.col(f"new.{name}") for name in ("value", "headers", "partition", "offset", "timestamp")]
     return found.where(F.col("key").isNotNull() & F.col("new.value").isNotNull()).select("key", *columns)
 
 
 def changes(found: DataFrame) -> DataFrame:
-    """key, `change` (added, changed, removed), old_value, new_value, and where the newer record is.
+    """The rows of a diff: key, `change` (added, changed, removed), old_value, new_value, and the newer record's
+    position.
 
-    A key that was written again with the same value has not changed; headers are not looked at.
+    A key that was written again with the same value has not changed; headers are not compared.
     """
     was, is_ = F.col("old.value"), F.col("new.value")
     change = (
@@ -100,16 +104,16 @@ def changes(found: DataFrame) -> DataFrame:
 def read(
     spark: SparkSession, bootstrap: str, log: Extent, until: Mapping[int, int], options: Mapping[str, str]
 ) -> DataFrame:
-    """All committed records in front of `until`, as the log has them. `options` go to Spark's Kafka source."""
+    """All committed records below the offsets `until`, as in the log. `options` go to Spark's Kafka source."""
     offsets = {"startingOffsets": log.starts, "endingOffsets": until}
     asked = of_spark(bootstrap, log.topic, spark, options, **offsets)
     return spark.read.format("kafka").options(**asked).load().select("key", *_RECORD)
 
 
 class Compaction:
-    """One job: what is read up to `until` (and, for a diff, `before`), counted while it is written.
+    """One job, which reads up to `until` (for a diff also up to `before`) and counts while it writes.
 
-    Raises `OffsetRangeError` where `before` lies behind `until` in a partition.
+    Raises `OffsetRangeError` if `before` is after `until` in a partition.
     """
 
     def __init__(
@@ -126,12 +130,12 @@ class Compaction:
         self._identity = Identity(KIND if before is None else DIFF_KIND, cluster_id, log.topic)
 
     def rows(self) -> DataFrame:
-        """The rows that a table gets."""
+        """The rows for the table."""
         return values(self._found) if self._before is None else changes(self._found)
 
     def run(self, path: str | None) -> Counts:
-        """Count, and replace the table at `path` in one commit if it is given. Raises `TableError` before it reads, and
-        `PipelineError` where the log cannot be read to its end, or the table not be written.
+        """Count, and replace the table at `path`, if given, in one commit. Raises `TableError` before it reads, and
+        `PipelineError` if the log cannot be read to its end or the table cannot be written.
         """
         if path is not None:
             make_or_check(self._spark, path, self._identity, self.rows().schema)
@@ -170,7 +174,7 @@ class Compaction:
 
 @dataclass(frozen=True, slots=True)
 class Compacted:
-    """What came of it: `until` is the point, `before` the one that it was compared with, both resolved to offsets."""
+    """The result: `until` is the point, `before` the earlier point of a diff, both as offsets."""
 
     topic: str
     path: str | None
@@ -200,9 +204,9 @@ def compact(
     since: str | None = None,
     security: Mapping[str, str] = MappingProxyType({}),
 ) -> Compacted:
-    """Replace the Delta table at `path`, where one is named, by the newest values as of a point; with `since` by what
-    changed from that point on. Points are as `sidecar.pipeline.points` has them. `security`: settings of
-    `sidecar.pipeline.security`. Raises `PipelineError`.
+    """Replace the Delta table at `path`, if given, by the newest values at a point; with `since`, by the changes from
+    that point on. Points are as in `sidecar.pipeline.points`. `security`: settings of `sidecar.pipeline.security`.
+    Raises `PipelineError`.
     """
     with Kafka(bootstrap, security=security) as kafka:
         log = extent(kafka, topic)

@@ -1,9 +1,10 @@
-"""Whose every epoch of a topic's writer slots was, out of what the changelog and the events topic still hold. Pure.
+"""Assigns every epoch of a topic's writer slots to its session, from what the changelog and the events topic still
+hold. Pure.
 
-The changelog is compacted: of each slot it surely has the newest record alone, which names the producer ids that the
-slot gave up and, up to which epoch, whose it was before. The events topic has every claim and failover of 90 days. An
-epoch that neither names is the slot's all the same, as only a node gets one; its session is that of the last epoch
-before it that is known (a client that raises its own epoch stays the same session), or it is unknown.
+The changelog is compacted: of each slot only the newest record is sure to be there. That record names the slot's
+earlier producer ids, each with the name it belonged to up to an epoch. The events topic has every claim and failover of
+90 days. An epoch that is in neither still belongs to the slot, because only nodes get epochs. Its session is that of
+the last known epoch before it (a client that raises its own epoch stays the same session), or unknown.
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ LAST_EPOCH: Final = 32_767
 
 @dataclass(frozen=True, slots=True)
 class Opening:
-    """An epoch that was opened, and for whom. `name` is what the client calls itself, `at` the record's offset in the
-    ownership topic, where that is known, `ms` Unix time. `generation` is None for a shared session.
+    """One opened epoch, and its session. `name` is the client's own name; `at`, if known, is the record's offset in the
+    ownership topic; `ms` is Unix time. `generation` is None for a shared session.
     """
 
     producer_id: int
@@ -36,7 +37,7 @@ class Opening:
 
 @dataclass(frozen=True, slots=True)
 class Former:
-    """Up to which epoch a producer id was whose; None: of several, and nobody knows any more."""
+    """The name that a producer id belonged to, up to an epoch; None: it belonged to several names, no longer known."""
 
     producer_id: int
     last_epoch: int
@@ -49,11 +50,11 @@ def writers(
     slots: Mapping[str, Sequence[int]],
     newest: Mapping[int, int],
 ) -> list[Writer]:
-    """Every epoch of every producer id, in as few rows as possible. `slots`: the producer ids of each slot, the one
-    that it has last. `newest`: the highest epoch of those that may still write; ids that were given up have all.
+    """Every epoch of every producer id, in as few rows as possible. `slots`: the producer ids of each slot, the present
+    one last. `newest`: the highest epoch of each id that may still write; of earlier ids all epochs are listed.
     """
     opened: dict[int, dict[int, Opening]] = {}
-    for each in sorted(openings, key=lambda opening: opening.at is not None):  # the changelog's word comes last
+    for each in sorted(openings, key=lambda opening: opening.at is not None):  # records of the changelog replace events
         opened.setdefault(each.producer_id, {})[each.epoch] = each
     kept: dict[int, dict[int, str | None]] = {}
     for former in formers:
@@ -109,7 +110,7 @@ def _of_one(
 
 @dataclass(frozen=True, slots=True)
 class PolicyChange:
-    """A policy was set under a pattern (a topic, `prefix.*`, `*`) at a Unix time in ms, or deleted."""
+    """A change at `at_ms`, Unix ms: a policy was set for a pattern (a topic, `prefix.*`, `*`), or deleted."""
 
     at_ms: int
     pattern: str
@@ -117,8 +118,8 @@ class PolicyChange:
 
 
 def ungoverned(topic: str, changes: Iterable[PolicyChange], present: Iterable[str]) -> list[tuple[int, int | None]]:
-    """The times (from, to) at which a topic that had been governed had no policy. `present`: the patterns of now, which
-    describe those that were set before the first change that is still known.
+    """The times (from, to) in which a topic that had been governed had no policy. `present`: the patterns that have a
+    policy now. A pattern without a known change had its policy all the time.
     """
     matching = [change for change in changes if _matches(change.pattern, topic)]
     first: dict[str, bool] = {}

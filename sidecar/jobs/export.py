@@ -1,12 +1,14 @@
-"""A shadow, or any topic, as a stream into a Delta table: every record once, whatever is killed or deleted.
+"""Exports a shadow, or any topic, as a stream into a Delta table: every record once, also after crashes or a lost
+checkpoint.
 
 Theory of operation. Spark's checkpoint and Delta's table are committed one after the other, so after a crash one of
-them is ahead. The table decides (`ledger`): each batch is cut to the offsets after those that the table has and
-appended together with its own; a stream without a fitting checkpoint begins where the table stands. A batch that would
-leave something out is refused. What is read are committed records alone (isolation level read_committed).
+them is ahead. The table decides (`ledger`): each batch is cut to the offsets that the table lacks, and its rows are
+appended together with their offsets. A stream without a matching checkpoint begins at the table's offsets. A batch that
+would leave offsets out is refused. Only committed records are read (isolation level read_committed).
 
-What retention takes before it was exported is never skipped in silence: the export ends with the partition and the
-offsets, or, where gaps are accepted, notes them beside the table (`gaps`) and goes on after them.
+Records that retention deleted before they were exported are never skipped silently. The export ends with an error that
+names the partition and the offsets. If gaps are accepted, it notes them beside the table (`gaps`) and continues after
+them.
 """
 
 from __future__ import annotations
@@ -39,20 +41,20 @@ from sidecar.pipeline.tables import Identity
 
 KIND: Final = "export"
 _RIVALRIES: Final = 100
-"""How many times in a row another export may win the commit; each time the table has advanced."""
+"""How many times in a row another export may commit first; the table advances each time."""
 
 _LOOK_S: Final = 0.3
 _USED_TWICE: Final = ("Multiple streaming queries are concurrently using", "CONCURRENT_STREAM_LOG_UPDATE")
 
 
 class _StoppedError(Exception):
-    """Not a failure: a batch that begins after the export was stopped."""
+    """Not a failure: Spark began a batch after the export was stopped."""
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What goes where. `bootstrap` is of nodes or brokers; `max_offsets` bounds a batch; `trigger_s` seconds lie
-    between the beginnings of two batches (0: no pause). `options` go to Spark's Kafka source.
+    """What to export, and where to. `bootstrap` names nodes or brokers; `max_offsets` limits a batch; batches begin
+    every `trigger_s` seconds (0: without a pause). `options` go to Spark's Kafka source.
     """
 
     bootstrap: str
@@ -69,8 +71,8 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """After a commit: rows and corrupt ones it brought, up to where the table is, and how many offsets come after that
-    (None: Kafka did not say).
+    """The state after a commit: its rows and corrupt ones, the table's offsets, and how many offsets the table still
+    lacks (None: Kafka did not answer).
     """
 
     version: int
@@ -82,7 +84,7 @@ class Progress:
 
 @dataclass(slots=True)
 class Summary:
-    """What one run did."""
+    """The result of one run."""
 
     rows: int = 0
     corrupt: int = 0
@@ -92,8 +94,8 @@ class Summary:
 
 
 class Exporter:
-    """One export. `run` blocks; `stop` may be called, or the event of that name set, from a signal handler. `committed`
-    is called after each commit, `say` with a line about the rest.
+    """One export. `run` blocks; a signal handler may call `stop` or set the event of that name. `committed` is called
+    after each commit, `say` with messages about everything else.
     """
 
     def __init__(
@@ -116,7 +118,7 @@ class Exporter:
         self._summary = Summary()
 
     def stop(self) -> None:
-        """End after the commit under way."""
+        """End after the running commit."""
         self._stop.set()
 
     def run(self) -> Summary:
@@ -144,7 +146,7 @@ class Exporter:
     # Before the stream ------------------------------------------------------------------------------------------------
 
     def _prepare(self, rows: DataFrame) -> str:
-        """Make the table, or see that it is the one; Delta's id of it."""
+        """Create the table, or check that it is this export's. Returns Delta's id of it."""
         job, cluster_id = self._job, self._kafka.cluster_id
         found = tables.look(self._spark, job.path)
         if found is not None:
@@ -155,7 +157,7 @@ class Exporter:
             self._create(rows)
             found = tables.look(self._spark, job.path, whole=False)
             assert found is not None, "it was just made"
-            self._check(found, rows)  # another export may have been faster, with other columns
+            self._check(found, rows)  # another export may have created it first, with other columns
         self._ledger.expect()
         return found.table_id
 
@@ -165,17 +167,17 @@ class Exporter:
         tables.check_memory(found, self._job.path)
 
     def _create(self, rows: DataFrame) -> None:
-        """A new table begins where the log does: what retention had taken by then is no gap of it."""
+        """Create the table, which begins where the log begins: records that retention deleted before are no gap."""
         starts = self._kafka.starts(self._job.topic)
         if not self._ledger.create(self._identity, rows.schema, self._job.form.partition_by, starts):
-            return  # two exports have begun at once
+            return  # another export has created it at the same time
         for partition, start in sorted(starts.items()):
             if start:
                 self._say(f"partition {partition} begins at offset {start}: what was in front of it is gone")
 
     def _align(self, table_id: str) -> dict[int, int]:
-        """Where each partition goes on, with a checkpoint that agrees to it or none at all."""
-        planned = self._checkpoint.position()  # before the table is asked: a healthy one is never ahead of it
+        """Where each partition continues. Keeps a checkpoint that matches these offsets, and clears any other."""
+        planned = self._checkpoint.position()  # read before the table: a valid checkpoint is then never ahead of it
         stands = self._stands_behind_gaps()
         starts, ends = self._kafka.starts(self._job.topic), self._kafka.ends(self._job.topic)
         check_ends(self._job.topic, stands, ends)
@@ -190,7 +192,9 @@ class Exporter:
         return begins
 
     def _count_anew(self) -> None:
-        """Where rows came or went without their offsets (RESTORE, CLONE), or these were forgotten, the rows show it."""
+        """Take the offsets from the rows if RESTORE or CLONE changed rows without offsets, or if the offsets were
+        removed.
+        """
         while self._ledger.is_set_back():
             stands = self._ledger.stands()
             partitions = dict.fromkeys([*stands, *self._kafka.starts(self._job.topic)], 0)
@@ -208,7 +212,7 @@ class Exporter:
                 self._ledger.append(None, stands, rows)
 
     def _stands_behind_gaps(self) -> dict[int, int]:
-        """Where the table stands, moved after gaps where they are accepted. Raises `GapError` where they are not."""
+        """The table's offsets, moved past gaps if these are accepted. Raises `GapError` if they are not."""
         job = self._job
         while True:
             self._count_anew()
@@ -242,7 +246,7 @@ class Exporter:
         elif job.trigger_s:
             writer = writer.trigger(processingTime=f"{round(job.trigger_s * 1000)} milliseconds")
         self._failure = None
-        name = f"export {job.topic}, checkpoint {job.checkpoint}"  # one of its name at a time in a session
+        name = f"export {job.topic}, checkpoint {job.checkpoint}"  # Spark allows one query of a name in a session
         return writer.option("checkpointLocation", job.checkpoint).queryName(name).start()
 
     def _append(self, batch: DataFrame, number: int) -> None:
@@ -289,13 +293,13 @@ class Exporter:
     def _wait(self, query: StreamingQuery) -> None:
         while not query.awaitTermination(_LOOK_S):  # pyright: ignore[reportArgumentType] - seconds, as it says itself
             if self._stop.is_set():
-                with self._appending:  # after the commit under way
+                with self._appending:  # after the running commit
                     self._closed = True
                 query.stop()
                 return
 
     def _judge(self, error: StreamingQueryException, begins: Mapping[int, int]) -> None:
-        """Return where the stream can be started again, else raise what has happened."""
+        """Return if the stream can be started again, else raise the cause."""
         if isinstance(self._failure, PipelineError):
             raise self._failure from None
         text = str(error)
@@ -314,7 +318,7 @@ class Exporter:
 
 
 def _rows(batch: DataFrame, new: Cut, begins: Mapping[int, int], ends: Mapping[int, int]) -> DataFrame:
-    """The batch as it is where all of it is new, which is nearly always."""
+    """The rows of the batch that the table lacks; nearly always the batch itself."""
     touched = {partition for partition, end in ends.items() if end > begins.get(partition, 0)}
     return batch if not new.begins and touched <= new.ends.keys() else behind(batch, new.begins, new.ends)
 

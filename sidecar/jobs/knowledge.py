@@ -1,8 +1,8 @@
 """What a cluster of nodes knows of its topics, read from the internal topics: writers, policies, takeovers, last ids.
 
-Read after the data whose writers it is to explain: every batch in front of an end that was pinned before was written
-under an epoch that the changelog knows by then. Straight from Kafka, as nodes keep these topics to themselves; last ids
-from Redis too. Writes nothing.
+It is read after the ends of the logs were pinned: the changelog then knows the epoch of every batch before those ends.
+It is read directly from Kafka, because nodes hide these topics from clients; last ids are read from Redis too. Writes
+nothing.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from sidecar.v1 import state_pb2 as state
 
 
 def batches_of(kafka: Kafka, topic: str, partition: int) -> Iterator[LoggedBatch]:
-    """All that an internal topic holds in a partition. Raises `PipelineError` for what no node wrote."""
+    """All batches in a partition of an internal topic. Raises `PipelineError` for a batch that no node wrote."""
     start, end = kafka.starts(topic).get(partition, 0), kafka.ends(topic).get(partition, 0)
     try:
         for records in kafka.read(topic, partition, start, end):
@@ -42,7 +42,7 @@ def batches_of(kafka: Kafka, topic: str, partition: int) -> Iterator[LoggedBatch
 
 
 def marks_of(kafka: Kafka, snapshots: str, topic: str, topic_id: bytes, settings: Settings, say: Say) -> Iterator[Mark]:
-    """The last ids of a topic by the newest snapshot of each partition, of the topic `snapshots` or of Redis."""
+    """The last ids of a topic from the newest snapshot of each partition, in the topic `snapshots` or in Redis."""
     collector = Collector(topic, topic_id)
     count = min(len(kafka.partitions(snapshots)), SNAPSHOT_PARTITIONS)
     for batch in batches_of(kafka, snapshots, crc32(topic.encode()) % count):
@@ -59,7 +59,7 @@ def marks_of(kafka: Kafka, snapshots: str, topic: str, topic_id: bytes, settings
 
 
 def _copies(settings: Settings, topic: str, topic_id: bytes, partitions: Sequence[int], say: Say) -> dict[int, Saved]:
-    """Redis' copies of the snapshots; none where it is away: the snapshot topic has them too."""
+    """Redis' copies of the snapshots; none if Redis is unreachable: the snapshot topic has them too."""
 
     async def ask() -> dict[int, bytes]:
         async with MetadataStore(
@@ -82,8 +82,8 @@ _CHANGES: Final = frozenset({*_OPENS, state.Event.DEPOSED, state.Event.RELEASED}
 
 @dataclass
 class Knowledge:
-    """Of one cluster of nodes. `opened` and `offsets` are all records of the changelog that compaction has left, in
-    order; `view` what they add up to.
+    """What one cluster of nodes knows. `opened` and `offsets` are all records of the changelog that compaction has
+    left, in order; `view` is the state that results from them.
     """
 
     kafka: Kafka
@@ -94,7 +94,7 @@ class Knowledge:
     is_there: bool = True
 
     def source_of(self, topic: str) -> str:
-        """The topic whose log is read under a name: a shadow's source, else the topic itself."""
+        """The topic whose log a name shows: a shadow's source, else the topic itself."""
         shadow = self.view.shadow(topic)
         return topic if shadow is None else shadow.value.source
 
@@ -107,7 +107,7 @@ class Knowledge:
 
 
 def learn(kafka: Kafka, cluster: str) -> Knowledge:
-    """Read the changelog and the events to their ends. Raises `PipelineError` for what cannot be read."""
+    """Read the changelog and the events to their ends. Raises `PipelineError` for records that cannot be read."""
     found = Knowledge(kafka, TopicNames.of(cluster))
     try:
         for batch in batches_of(kafka, found.names.ownership, 0):
@@ -135,7 +135,7 @@ def _events(batch: LoggedBatch, seen: set[bytes]) -> Iterator[state.Event]:
         event = state.Event()
         try:
             event.ParseFromString(record.value or b"")
-        except DecodeError:  # of a newer node
+        except DecodeError:  # written by a newer node
             continue
         if event.id not in seen:
             seen.add(event.id)
@@ -150,7 +150,7 @@ def _keys(view: View, kind: Kind) -> Iterator[Key]:
 
 
 def facts_of(known: Knowledge, topic: str, settings: Settings, say: Say) -> Facts:
-    """What there is of a topic (no shadow's name). Raises `UnknownTopicError` where Kafka does not know it."""
+    """The facts about a topic (not the name of a shadow). Raises `UnknownTopicError` if Kafka does not know it."""
     if not known.is_there:
         return Facts()
     topic_id = known.kafka.topic_id(topic)
@@ -176,7 +176,7 @@ def facts_of(known: Knowledge, topic: str, settings: Settings, say: Say) -> Fact
 
 
 def _is_of(entry: Entry[Any], topic_id: bytes) -> bool:
-    """Not of an earlier topic of the name."""
+    """Whether the entry is of this topic, not of an earlier one with its name."""
     return getattr(entry.value, "topic_id", topic_id) == topic_id
 
 
@@ -212,7 +212,7 @@ def _formers(entries: list[Entry[Any]]) -> Iterator[Former]:
 
 
 def _slots(view: View, topic: str) -> tuple[dict[str, list[int]], dict[int, int]]:
-    """The producer ids of each slot, the newest last, and the highest epoch of each."""
+    """The producer ids of each slot, the newest last, and the highest epoch of each id."""
     slots: dict[str, list[int]] = {}
     newest: dict[int, int] = {}
     for slot, entry in view.opened(topic).items():
@@ -223,7 +223,7 @@ def _slots(view: View, topic: str) -> tuple[dict[str, list[int]], dict[int, int]
 
 
 def _governed(entries: list[Entry[Any]]) -> dict[int, int]:
-    """An offset of each partition from which on it was governed, the lowest that is known."""
+    """The lowest known offset of each partition from which on it was governed."""
     found: dict[int, int] = {}
     for entry in entries:
         value, starts = entry.value, dict[int, int]()

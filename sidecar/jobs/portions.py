@@ -1,8 +1,8 @@
 """How a rebuild reads a portion of a log with Spark: the highest sequence id and its offset by partition and name.
 
-All but `Reader` is pure: from data frames of the source's view `runs`, and the names under which writers wrote by the
-changelog, to data frames. What counts is what counts for a node that reads a log after a takeover
-(`sidecar.dedup.recovery`): ids of no name add nothing, and ids whose writer is forgotten are never somebody's.
+All except `Reader` is pure. The input are data frames of the source's view `runs`, and the names of writers from the
+changelog. The rules are those of a node that reads a log after a takeover (`sidecar.dedup.recovery`): ids without a
+name add nothing, and ids of a forgotten writer are never counted under a name.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ _WRITERS: Final = "writer_id long, first_epoch int, last_epoch int, writer strin
 
 
 class Writer(NamedTuple):
-    """Whose the epochs of a producer id from `first_epoch` to `last_epoch` were, by the changelog; None: a session that
-    has a name. `forgotten`: a session's that is not known any more.
+    """The session of a producer id's epochs from `first_epoch` to `last_epoch`, from the changelog. Its name; None if
+    the session has none, `forgotten` if it is no longer known.
     """
 
     producer_id: int
@@ -41,8 +41,8 @@ def writers_frame(spark: SparkSession, writers: Iterable[Writer]) -> DataFrame:
 
 
 def by_name(runs: DataFrame, writers: DataFrame, *, compacted: bool = False) -> DataFrame:
-    """What runs hold of each partition and name. `compacted`: batches of the log may have lost their last records, so
-    that a run's last offset need not be a record's. Ids in transactions are none, as in a node's own recovery.
+    """What runs hold of each partition and name. `compacted`: batches of the log may have lost their last records, so a
+    run's last offset need not be a record's. Ids in transactions do not count, as in a node's own recovery.
 
     Columns: partition int, name string (null: records without ids, or without a name), forgotten boolean, id long,
     offset long (of the first record with that id; null: somewhere from `first_offset` to `last_offset`), seen long
@@ -88,8 +88,8 @@ def by_name(runs: DataFrame, writers: DataFrame, *, compacted: bool = False) -> 
 
 
 def totals(found: DataFrame) -> DataFrame:
-    """Of what `by_name` made, by partition: records long, malformed long, forgotten long (offset of the first id whose
-    writer is forgotten; null: none), names long, uncertain long (names whose offset is not known).
+    """Totals of the result of `by_name` by partition: records long, malformed long, forgotten long (offset of the first
+    id whose writer is forgotten; null: none), names long, uncertain long (names whose offset is not known).
     """
     return found.groupBy("partition").agg(
         F.sum("records").alias("records"),
@@ -101,21 +101,23 @@ def totals(found: DataFrame) -> DataFrame:
 
 
 def newest(found: DataFrame, limit: int) -> DataFrame:
-    """Of what `by_name` made, the names: of each partition the `limit` that were written under last."""
+    """The names in the result of `by_name`: of each partition the `limit` names with the latest records."""
     order = Window.partitionBy("partition").orderBy(F.col("seen").desc(), F.col("name"))
     named = found.where(F.col("name").isNotNull())
     return named.withColumn("rank", F.row_number().over(order)).where(F.col("rank") <= limit).drop("rank")
 
 
 def uncertain(names: DataFrame) -> DataFrame:
-    """Of what `newest` made, the names whose offset is to be looked up among the records of the view `records`: the
-    run's last record may have none, or a bad id.
+    """Those names in the result of `newest` whose offset has to be looked up among the records of the view `records`,
+    because the run's last record may have no id, or an invalid one.
     """
     return names.where(F.col("offset").isNull()).select("partition", "name", "id", "first_offset", "last_offset")
 
 
 def bounds_of(wanted: DataFrame) -> DataFrame:
-    """Where to look for what `uncertain` made: partition int, from offset begin long up to after long, exclusive."""
+    """The ranges in which to look up the result of `uncertain`: partition int, from offset begin long to after long,
+    exclusive.
+    """
     return wanted.groupBy("partition").agg(
         F.min("first_offset").alias("begin"), (F.max("last_offset") + 1).alias("behind")
     )
@@ -123,7 +125,7 @@ def bounds_of(wanted: DataFrame) -> DataFrame:
 
 def offsets_of(records: DataFrame, writers: DataFrame, wanted: DataFrame) -> DataFrame:
     """Columns partition int, name string, offset long: the first of `records` (the view of that name) that has the id
-    of a name in `wanted`, as `uncertain` makes it, in the range given there.
+    of a name in `wanted`. `wanted` is a result of `uncertain`; each id is looked up only in its range.
     """
     is_data = F.col("control").isNull() & ~F.col("is_transactional")
     numbered = records.where(is_data & F.col("sequence_id").isNotNull())
@@ -144,8 +146,8 @@ def offsets_of(records: DataFrame, writers: DataFrame, wanted: DataFrame) -> Dat
 
 
 def _named(data: DataFrame, writers: DataFrame) -> DataFrame:
-    """With `its_name`, the header's or else the writer's, and `is_forgotten`, where it would be the writer's and is
-    not known any more.
+    """Adds `its_name`, the header's name, else the writer's, and `is_forgotten`: the name would be the writer's, but
+    that is no longer known.
     """
     written = (F.col("producer_id") == F.col("writer_id")) & F.col("producer_epoch").between(
         F.col("first_epoch"), F.col("last_epoch")
@@ -163,9 +165,7 @@ _NEEDED: Final = "partition,offset,producer_id,producer_epoch,is_transactional,c
 
 
 class Reader:
-    """Reads portions of the log of one topic. What it collects is bounded by the names that nodes keep of each
-    partition.
-    """
+    """Reads portions of the log of one topic. Its results hold at most the names that nodes keep of each partition."""
 
     def __init__(self, spark: SparkSession, before: Before, settings: Settings) -> None:
         self._spark = spark
@@ -202,7 +202,7 @@ class Reader:
         return by_partition
 
     def _look_up(self, names: DataFrame) -> dict[tuple[int, str], int]:
-        """The offsets that runs do not hold."""
+        """The offsets that the runs do not show."""
         wanted = uncertain(names)
         bounds = bounds_of(wanted).collect()
         if not bounds:

@@ -1,8 +1,9 @@
-"""A rebuild from its first portion to its last: which offsets are left of each partition, what is known of its names,
-and how far that is safe. Pure: reading and writing are `rebuild`'s.
+"""The progress of a rebuild: which offsets of each partition are left, which names are known, and up to where that is
+saved. Pure: `rebuild` reads and writes.
 
-A partition goes on from the newest snapshot from which its log can be read on, as a node does; where none is left and
-retention removed that part of the log, or the writer of an id is forgotten, its ids are lost, never guessed.
+A partition continues from the newest snapshot after which the whole log is still there, as in a node. Its ids are lost,
+never guessed, if there is no such snapshot and retention deleted that part of the log, or if the writer of an id is
+forgotten.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ Range = tuple[int, int]
 
 
 class Row(NamedTuple):
-    """What a portion of the log holds of a name: its highest id, the offset of that record (-1: not to be found), and
-    the offset of the last record under the name.
+    """What a portion of the log holds under a name: its highest id, the offset of that record (-1: not found), and the
+    offset of the last record under the name.
     """
 
     name: bytes
@@ -32,7 +33,7 @@ class Row(NamedTuple):
 
 
 class PortionIds(NamedTuple):
-    """What a portion of the log holds of a partition. `forgotten`: offset of the first id whose writer is forgotten."""
+    """What a portion holds of a partition. `forgotten`: offset of the first id whose writer is forgotten."""
 
     records: int
     malformed: int
@@ -42,8 +43,8 @@ class PortionIds(NamedTuple):
 
 @dataclass
 class Progress:
-    """One partition. `until`: where the rebuild ends; `covered`: up to where `marks` know the log; `problem`: why its
-    ids cannot be known; `began`: where reading began.
+    """One partition. `until`: where the rebuild ends; `covered`: the offset before which `marks` include every record;
+    `problem`: why its ids cannot be known; `began`: where reading began.
     """
 
     partition: int
@@ -60,7 +61,7 @@ class Progress:
     _seen: dict[bytes, tuple[int, int]] = field(default_factory=dict[bytes, tuple[int, int]])
 
     def go_on_from(self, saved: Saved | None, extent: Extent, number: int, topic: str) -> None:
-        """Begin with a snapshot, or with nothing. `number`: the highest of a snapshot that is known."""
+        """Begin with a snapshot, or with nothing. `number`: the highest known number of a snapshot."""
         self.number = number
         known = Marks()
         try:
@@ -74,17 +75,19 @@ class Progress:
         self._seen = {mark.name: (0, mark.seen) for mark in known}
 
     def lose(self, reason: object) -> None:
-        """Its ids cannot be known: nothing more is read or written."""
+        """Record that the ids cannot be known: nothing more is read or written."""
         self.problem = str(reason)
 
     @property
     def left(self) -> Range | None:
-        """The offsets that are still to be read; None where there are none."""
+        """The offsets that are still to be read; None if there are none."""
         is_over = self.problem is not None or self.covered >= self.until
         return None if is_over else (self.covered, self.until)
 
     def learn(self, rows: Iterable[Row], behind: int, now: int) -> None:
-        """What the log up to `behind` holds. `now`: Unix seconds. Of two ids of a name the higher one counts."""
+        """Add what the log holds up to the offset `behind`. `now`: Unix seconds. Of two ids of a name the higher one
+        counts.
+        """
         for row in rows:
             known = self.marks.get(row.name)
             if known is None or row.id > known.id:
@@ -97,12 +100,12 @@ class Progress:
         self.covered = behind
 
     def to_save(self) -> Saved:
-        """As it is written."""
+        """The snapshot to write."""
         return Saved(self.covered, self.number, list(self.marks.values()), rebuilt=True)
 
     @property
     def outcome(self) -> str:
-        """In a word: `lost`, `rebuilt`, or `known` where there was nothing to do."""
+        """The outcome: `lost`, `rebuilt`, or `known` if there was nothing to do."""
         if self.problem is not None:
             return "lost"
         return "rebuilt" if self.written else "known"
@@ -123,8 +126,8 @@ class Progress:
 
 
 def ranges(given: Mapping[str, Any] | None, starts: Mapping[int, int], ends: Mapping[int, int]) -> dict[int, int]:
-    """Where a rebuild ends, by partition: what was given (JSON object of partition to offset), the ends for the rest.
-    Raises ValueError for offsets that a log does not hold.
+    """Where the rebuild of each partition ends: the offset in `given` (JSON object of partition to offset), else the
+    log's end. Raises ValueError for offsets that a log does not have.
     """
     found = dict(ends)
     for key, offset in (given or {}).items():
@@ -132,7 +135,7 @@ def ranges(given: Mapping[str, Any] | None, starts: Mapping[int, int], ends: Map
             raise ValueError(f"there is no partition {key}: it has {', '.join(map(str, sorted(ends)))}")
         partition = int(key)
         if isinstance(offset, bool) or not isinstance(offset, int):
-            raise ValueError(f"partition {key}: {offset!r} is no offset")  # noqa: TRY004 - what a person wrote
+            raise ValueError(f"partition {key}: {offset!r} is no offset")  # noqa: TRY004 - a user wrote it
         if offset > ends[partition]:
             raise ValueError(f"partition {key}: offset {offset} is behind the end of its log, {ends[partition]}")
         start = starts[partition]
@@ -143,8 +146,8 @@ def ranges(given: Mapping[str, Any] | None, starts: Mapping[int, int], ends: Map
 
 
 def next_portion(todo: Mapping[int, Range], size: int, cuts: Mapping[int, int]) -> dict[int, Range]:
-    """What to read at once of what is left, by partition: `size` offsets at most, but one of each partition at least.
-    No range reaches across its partition's cut.
+    """The next range to read of each partition: at most `size` offsets in all, but at least one of each partition. No
+    range crosses its partition's cut.
     """
     share = max(1, size // max(1, len(todo)))
     found: dict[int, Range] = {}

@@ -1,5 +1,5 @@
-"""A rebuild: what nodes know of a topic's sequence ids, out of its log, portion by portion, into Kafka and Redis, so
-that the next node reads only the rest.
+"""Rebuilds what nodes know of a topic's sequence ids: reads its log in portions and writes the result to Kafka and
+Redis. The next node then reads only the rest of the log.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from sidecar.security.broker_access import access_of
 from sidecar.settings import Settings
 
 _TRIES: Final = 5
-"""To write a partition's state while a node writes its own."""
+"""How many times writing a partition's state is tried again because a node wrote its own meanwhile."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rebuilt:
-    """What came of it. `redis_lacks`: the partitions whose state could not be copied to Redis."""
+    """The result. `redis_lacks`: the partitions whose state could not be copied to Redis."""
 
     topic: str
     kafka_cluster_id: str
@@ -63,11 +63,11 @@ def rebuild(
     until: Mapping[str, Any] | None = None,
     portion: int = PORTION,
 ) -> Rebuilt:
-    """Rebuild the ids of a topic of the nodes that have these `settings`, up to the offsets `until` (a partition's
-    number as text, and its offset), else to the end of now. What is known is written down every `portion` offsets.
+    """Rebuild the ids of a topic of the nodes with these `settings`. It ends at the offsets `until` (by partition
+    number as text), else at the present end of the log. The state is saved every `portion` offsets.
 
-    Spark is opened only if anything is to be read. Raises `PipelineError`; what cannot be known of a partition is none,
-    but its `problem`.
+    Spark is opened only if there is something to read. Raises `PipelineError`. A partition whose ids cannot be known is
+    no error: its `problem` says why.
     """
     began = time.monotonic()
     try:
@@ -104,7 +104,7 @@ def rebuild(
 
 
 class _Run:
-    """One rebuild under way."""
+    """One running rebuild."""
 
     def __init__(
         self, settings: Settings, before: Before, states: States, store: MetadataStore, portion: int, say: Say
@@ -119,7 +119,9 @@ class _Run:
         self._tries: dict[int, int] = {}
 
     async def prepare(self, until: Mapping[str, Any] | None) -> None:
-        """Find out what is left to do, and write down what is known already where that is not safe."""
+        """Find out what is left to do. A partition that is already known up to its end is written now, if the snapshot
+        topic lacks its state.
+        """
         before = self._before
         await self._check_redis()
         try:
@@ -132,10 +134,12 @@ class _Run:
             self.progress[partition] = found
             self._go_on(found)
             if found.problem is None and found.left is None and self.states.in_topic(partition) is None:
-                await self._write(found)  # Redis alone has it, or there is nothing to know
+                await self._write(found)  # only Redis has it, or there are no ids to know
 
     async def _check_redis(self) -> None:
-        """Raises `PipelineError` where it is another Kafka's. Away, it may come back before the end."""
+        """Raise `PipelineError` if this Redis belongs to another Kafka cluster. An unreachable Redis is no error: it
+        may be back before the end.
+        """
         try:
             await self._store.check_server()
             noted = await self._store.kafka()
@@ -157,13 +161,13 @@ class _Run:
         found.go_on_from(states.best(partition), extent, known, self._before.topic)
 
     def left(self) -> dict[int, Range]:
-        """What of the log is still to be read, by partition."""
+        """The offsets that are still to be read, by partition."""
         return {each.partition: left for each in self.progress.values() if (left := each.left) is not None}
 
     def read_all(self, runner: asyncio.Runner, spark: SparkSession) -> None:
-        """Read with Spark what is left, and write it down portion by portion."""
+        """Read the rest of the log with Spark, and save the result of each portion."""
         reader, records, began = Reader(spark, self._before, self._settings), 0, time.monotonic()
-        # Ids of a forgotten writer are lost on one side of the cut alone: no portion may be on both.
+        # Ids of a forgotten writer matter only after the cut: no portion may have offsets on both sides of it.
         has_forgotten = any(name == FORGOTTEN for _, _, _, name in self._before.writers.spans())
         cuts = self._before.ids_from if has_forgotten else {}
         while left := self.left():
@@ -205,7 +209,7 @@ class _Run:
         self._go_on(progress)
 
     async def finish(self) -> None:
-        """Copy to Redis what it lacks."""
+        """Copy to Redis the states that it lacks."""
         for partition, progress in self.progress.items():
             if progress.problem is None:
                 await self.states.copy_to_redis(partition)
@@ -213,7 +217,7 @@ class _Run:
 
 @contextmanager
 def _in_a_sentence() -> Iterator[None]:
-    """What Kafka and Redis raise, as `PipelineError`."""
+    """Turns the errors of Kafka and Redis into `PipelineError`."""
     try:
         yield
     except (UpstreamError, TimeoutError) as error:

@@ -1,8 +1,8 @@
-"""A report: what audits have found over time, out of their tables: writers and their volume, takeovers, duplicates, lag
-of shadows.
+"""Reports what audits have found over time, from their tables: writers and their volume, takeovers, duplicates, lags of
+shadows.
 
-Audits of one topic may overlap; runs are counted once, by the newest audits that do not. Reads tables alone: neither
-Kafka nor a node is asked.
+Audits of one topic may overlap; runs are counted once, from the newest audits that do not overlap. Reads only the
+tables: no connection to Kafka or a node.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _READERS: Final = 8
 @dataclass(frozen=True, slots=True)
 class TopicReport:
     """One topic. `writers`, `takeovers`, `audits` and `lags` are rows, the newest or largest first; `takeovers_by_kind`
-    counts all there are. `plots` are by title.
+    counts all takeovers. `plots` are by title.
     """
 
     topic: str
@@ -49,12 +49,12 @@ class TopicReport:
     plots: Mapping[str, Markup]
 
     def as_json(self) -> dict[str, Any]:
-        """Without plots."""
+        """The report as JSON, without plots."""
         return {each.name: getattr(self, each.name) for each in fields(self) if each.name != "plots"}
 
 
 def report_topic(tables: Mapping[str, DataFrame], topic: str) -> TopicReport:
-    """One topic's. `tables` by name as `sidecar.pipeline.audit.tables` has them."""
+    """The report of one topic. `tables` are by name as in `sidecar.pipeline.audit.tables`."""
     verdicts = tables["verdicts"].where(F.col("topic") == topic)
     its_audits = [row.asDict() for row in verdicts.orderBy(F.desc("at_ms"), "audit").collect()]
     counted = apart(its_audits)
@@ -79,7 +79,7 @@ def report_topic(tables: Mapping[str, DataFrame], topic: str) -> TopicReport:
 
 
 def apart(audits: Sequence[Mapping[str, Any]]) -> list[str]:
-    """The ids of those audits, the first ones preferred, whose ranges have no offset in common."""
+    """The ids of audits whose ranges have no offset in common; earlier ones in `audits` are preferred."""
     taken: dict[int, list[tuple[int, int]]] = {}
     found: list[str] = []
     for each in audits:
@@ -97,8 +97,8 @@ def apart(audits: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def writers(runs: DataFrame) -> list[dict[str, Any]]:
-    """Throughput by producer and generation: records, bytes, from when to when (Unix ms), and records per second of
-    that time, None where it is less than a second. The largest first.
+    """Throughput by producer and generation, the largest first: records, bytes, begin and end (Unix ms), and records
+    per second; None if the time is less than a second.
     """
     sums = runs.groupBy("name", "generation").agg(
         F.sum("records").alias("records"), F.sum("bytes").alias("bytes"), F.min(earlier()).alias("first_ms"),
@@ -127,7 +127,7 @@ def _audit(row: Mapping[str, Any], *, counted: bool) -> dict[str, Any]:
 
 
 def _newest_lags(lags: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Of each reader of each shadow the newest."""
+    """The newest lag of each reader of each shadow."""
     found: dict[tuple[str, str], dict[str, Any]] = {}
     for each in lags:
         found.setdefault((each["shadow"], each["reader"]), {name: each[name] for name in _LAG})
@@ -138,13 +138,13 @@ _LAG: Final = ("shadow", "reader", "lag", "at_ms")
 
 
 def _lags_over_time(lags: Sequence[Mapping[str, Any]]) -> dict[str, Markup]:
-    """By title; nothing where there are none."""
+    """The plot by its title; nothing if there are no lags."""
     points = _lag_points(lags)
     return {"Lag of the shadows' readers, as audits found it": lines(points, "Records behind")} if points else {}
 
 
 def _lag_points(lags: Sequence[Mapping[str, Any]]) -> dict[str, list[tuple[int, float]]]:
-    """By reader, oldest first; of many readers those with the largest lag."""
+    """The points of each reader, oldest first; of many readers those with the largest lag."""
     found: dict[str, list[tuple[int, float]]] = {}
     for each in reversed(lags):
         found.setdefault(f"{each['shadow']}: {each['reader']}", []).append((each["at_ms"], float(each["lag"])))
@@ -158,14 +158,14 @@ def page(reports: Sequence[TopicReport], cluster_id: str, at_ms: int) -> str:
 
 
 _ELSEWHERE: Final = frozenset({"HADOOP_CONF_DIR", "YARN_CONF_DIR", "SPARK_CONF_DIR"})
-"""With these a path without a scheme may be one of another file system."""
+"""If one of these variables is set, a path without a scheme may be in another file system."""
 
 
 def report(
     path: str, topics: Sequence[str], sessions: Sessions, say: Say, *, html: Path | None = None
 ) -> list[TopicReport]:
-    """Of these topics, or of all that were audited into the tables at `path`; on the page `html` too, where one is
-    named. Raises `PipelineError`.
+    """Reports of these topics, or of all whose audits are in the tables at `path`; also written to the page `html`, if
+    given. Raises `PipelineError`.
     """
     with sessions() as spark:
         tables, cluster_id = read_tables(spark, absolute(path))
@@ -184,8 +184,8 @@ def report(
 
 
 def check_path(path: str, settings: Sequence[str]) -> None:
-    """Raise `PipelineError` for a path of this machine without tables: Spark takes half a minute to say that. Of a path
-    that Spark may look up elsewhere, by its `settings` or the environment, nothing is said.
+    """Raise `PipelineError` for a local path without tables: Spark takes half a minute to find that. A path that Spark
+    may look up elsewhere, by its `settings` or the environment, is not checked.
     """
     scheme, colon, rest = path.partition("://")
     configured = _ELSEWHERE & os.environ.keys() or any("defaultFS" in each for each in settings)

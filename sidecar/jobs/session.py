@@ -1,4 +1,4 @@
-"""Spark for one job: its own session, with Java and the jars that it takes, and no traces left when it ends.
+"""A Spark session for one job, with its Java and its jars; it leaves no files or processes behind when it ends.
 
 Each session has Delta Lake and the Kafka source, few partitions and a quiet log: Spark 4.2, Delta Lake 4.4;
 `sidecar/local/locks/pipeline.txt` lists their jars.
@@ -23,11 +23,11 @@ from sidecar.local.java import find_java_for_spark
 from sidecar.pipeline.errors import PipelineError, first_line
 
 Say: TypeAlias = Callable[[str], None]
-"""Takes a line about what goes on, for a person."""
+"""Takes a line about the progress, for the user."""
 
 Sessions: TypeAlias = Callable[[], AbstractContextManager[SparkSession]]
-"""Opens Spark for a job, which does that as late as it can: a start takes long. A session that is there already is
-lent by `lambda: nullcontext(spark)`.
+"""Opens Spark for a job. The job calls it as late as it can, because a start takes long. To use an existing session,
+give `lambda: nullcontext(spark)`.
 """
 
 _LOG: Final = Path(__file__).with_name("log4j2.properties")
@@ -47,9 +47,9 @@ def open_session(
 ) -> SparkSession:
     """Start Spark in this process, or connect to a cluster. One session at a time per process; `stop()` ends it.
 
-    `master` is Spark's: `local[2]`, `spark://host:port`, `yarn`. `jars` go to the driver and every executor.
-    `settings` are Spark's own (`spark.executor.memory`) and win. Executors need this package and what it depends on.
-    Raises PySpark's errors if Java cannot be started or the cluster cannot be reached.
+    `master` is Spark's: `local[2]`, `spark://host:port`, `yarn`. `jars` go to the driver and every executor. `settings`
+    are Spark's own (`spark.executor.memory`) and override the defaults here. Executors need this package and its
+    dependencies. Raises PySpark's errors if Java cannot be started or the cluster cannot be reached.
     """
     is_local = master.startswith("local")
     os.environ["PYSPARK_PYTHON"] = sys.executable  # Spark would take the first python3 on PATH
@@ -74,8 +74,8 @@ def open_session(
 
 @contextmanager
 def opened(master: str, settings: Mapping[str, str], say: Say) -> Iterator[SparkSession]:
-    """A session on `master` with `settings` of Spark's own; says where Spark's page is. Raises `PipelineError` where
-    there is none to be had.
+    """A session on `master` with `settings` of Spark's own; reports the address of Spark's page. Raises `PipelineError`
+    if no session can be started.
     """
     say("starting Spark")
     try:
@@ -100,7 +100,9 @@ def opened(master: str, settings: Mapping[str, str], say: Say) -> Iterator[Spark
 
 @contextmanager
 def _interrupted_afterwards(say: Say) -> Iterator[None]:
-    """Ctrl-C while PySpark starts Java would leave that behind for ever. A second one is not waited with."""
+    """Delays Ctrl-C while PySpark starts Java, which would otherwise keep running. A second Ctrl-C takes effect at
+    once.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -121,5 +123,5 @@ def _interrupted_afterwards(say: Say) -> Iterator[None]:
 
 
 def rate(records: int, seconds: float) -> str:
-    """How many records a job read, and how fast, its start not counted; benchmarks read this line."""
+    """How many records a job read, and how fast, without the time to start; benchmarks read this line."""
     return f"{records:,} records in {seconds:.1f} s ({records / max(seconds, 0.001):,.0f} records/s)"

@@ -1,13 +1,12 @@
-"""The deduplication state of one topic outside of any node: its snapshots in Kafka and their copies in Redis, read, and
-written by compare-and-max.
+"""Reads the deduplication state of one topic outside of any node (its snapshots in Kafka and their copies in Redis) and
+writes it by compare-and-max.
 
-What is written lies under its own copy (`sidecar.dedup.snapshots`), so nodes and other rebuilds may write at the
-same time. After each write the snapshot topic is read on: where a node wrote one meanwhile that was not known here,
-what was written is taken back. A state in Redis follows once it is safe in Kafka.
+A snapshot is written with its own copy number (`sidecar.dedup.snapshots`), so nodes and other rebuilds may write at
+the same time. After each write the snapshot topic is read again to its end. If a node wrote a snapshot meanwhile that
+was not known here, the own one is deleted. A state is copied to Redis once it is in Kafka.
 
-What has to be known before the log is read is asked in an order that matters (`look`). Where the log ends is asked
-first: every batch in front of that was written under an epoch that the changelog, read after it, knows. Snapshots are
-read last: a writer that the changelog has forgotten is covered by one of these.
+`look` reads in an order that matters. The ends of the logs come first: the changelog, read after them, knows the epoch
+of every batch before those ends. Snapshots are read last: they cover the writers that the changelog has forgotten.
 """
 
 from __future__ import annotations
@@ -51,13 +50,13 @@ T = TypeVar("T")
 _READ_S: Final = 60.0
 _DEADLINE_S: Final = 30.0
 _WRITE_TXN_MARKERS: Final = 27
-"""Of brokers among each other: every broker serves it, no node does."""
+"""The API key of requests between brokers: every broker serves it, no node does."""
 
 
 @dataclass(frozen=True, slots=True)
 class Before:
-    """Of one topic. `ends`: of the logs when they were asked for. `ids_from`: as `sidecar.dedup.recovery.Extent` has
-    it, of every partition.
+    """What is read of one topic before its log. `ends`: the ends of the logs at that time. `ids_from`: of every
+    partition, as in `sidecar.dedup.recovery.Extent`.
     """
 
     topic: str
@@ -72,7 +71,9 @@ class Before:
 
 
 async def again(call: Callable[[], Awaitable[T]], what: str) -> T:
-    """Until it is answered: a leader may have moved, a topic may just have been created. Raises `RetryTimeoutError`."""
+    """Repeat until it is answered: a leader may have moved, or a topic may just have been created. Raises
+    `RetryTimeoutError`.
+    """
     retry = Retry(what, _DEADLINE_S)
     while True:
         try:
@@ -86,7 +87,7 @@ async def again(call: Callable[[], Awaitable[T]], what: str) -> T:
 
 
 async def look(upstream: KafkaUpstream, settings: Settings, topic: str) -> Before:
-    """Ask for everything. Raises `PipelineError` where there is nothing to rebuild, and what reading Kafka raises."""
+    """Read all of it. Raises `PipelineError` if there is nothing to rebuild, and the errors of reading Kafka."""
     if _WRITE_TXN_MARKERS not in await upstream.call(None, admin.ApiVersions()):
         raise PipelineError("--bootstrap names a node: name Kafka's own brokers, whose snapshot topic is written")
     described = await upstream.call(None, admin.DescribeTopics((topic, *TopicNames.of(settings.cluster).all)))
@@ -151,11 +152,11 @@ def _check_policy(view: View, settings: Settings, topic: str) -> None:
 
 
 def _ids_from(view: View, topic: str, topic_id: bytes, ends: Mapping[int, int]) -> dict[int, int]:
-    """From which offset of each partition on no id may be missed: as the next takeover will have it."""
+    """The offset of each partition from which on no id may be missing, as the next takeover will use it."""
     serving = view.serving(topic)
     value = state.Serving() if serving is None else serving.value
     if value.topic_id != topic_id or not value.HasField("ids_from"):
-        return dict(ends)  # its ids begin with the next takeover, after this
+        return dict(ends)  # its ids begin with the next takeover, later than this
     known = unpack_offsets(value.ids_from)
     return {index: known.get(index, 0) for index in ends}
 
@@ -173,7 +174,7 @@ _REDIS_PAUSE_S: Final = 0.3
 
 
 class States:
-    """The snapshots of one topic. `redis_lacks`: the partitions whose newest one could not be copied to Redis."""
+    """The snapshots of one topic. `redis_lacks`: the partitions whose newest snapshot could not be copied to Redis."""
 
     def __init__(self, before: Before, upstream: Upstream, store: MetadataStore) -> None:
         self.redis_lacks: set[int] = set()
@@ -190,7 +191,7 @@ class States:
         self._copies: dict[int, Saved] = {}
 
     async def read(self) -> None:
-        """Read all that there is, and where the logs are by now. Redis may be away: then Kafka alone is read."""
+        """Read all snapshots, and the present extents of the logs. If Redis is unreachable, only Kafka is read."""
         await self._read_on()
         try:
             values = await self._asked(
@@ -215,7 +216,7 @@ class States:
         self.extents = {index: Extent(starts[index], ends[index], ids_from[index]) for index in partitions}
 
     def best(self, partition: int) -> Saved | None:
-        """What a node would go on from."""
+        """The snapshot that a node would continue from."""
         extent = self.extents[partition]
         copy = self._copies.get(partition)
         candidates = [] if copy is None else [copy]
@@ -223,20 +224,20 @@ class States:
         return snapshots.best(each for each in candidates if extent.reads_on_from(each.covered))
 
     def in_topic(self, partition: int) -> Found | None:
-        """The one of the snapshot topic that holds as much as the best one, where there is one."""
+        """The snapshot in the snapshot topic that equals the best one, if there is one."""
         newest = self.best(partition)
         found = [each for each in self._collector.whole(partition) if newest and each.saved.order == newest.order]
         return max(found, key=lambda each: each.position, default=None)
 
     def known_number(self, partition: int) -> int:
-        """The highest number of a snapshot that is whole: what is written now knows of that."""
+        """The highest number of a complete snapshot; a rebuilt snapshot gets this number."""
         numbers = [found.saved.number for found in self._collector.whole(partition)]
         copy = self._copies.get(partition)
         return max([*numbers, 0 if copy is None else copy.number])
 
     async def put(self, partition: int, saved: Saved) -> bool:
-        """Write a state that goes on from the best one here; False where there is another one by now from which a
-        rebuild has to go on. Raises `PipelineError` where Kafka does not take it.
+        """Write a state that continues the best one known here. False if there is a better one by now, from which the
+        rebuild has to continue. Raises `PipelineError` if Kafka refuses it.
         """
         await self._check_topic()
         copy = snapshots.new_copy()
@@ -258,8 +259,8 @@ class States:
         return True
 
     async def copy_to_redis(self, partition: int) -> None:
-        """Have Redis know the best one of the snapshot topic, unless it knows as much. Where it is away, the partition
-        is in `redis_lacks`.
+        """Copy the best snapshot of the snapshot topic to Redis, unless Redis has one that is as good. If Redis is
+        unreachable, the partition is added to `redis_lacks`.
         """
         found, copy = self.in_topic(partition), self._copies.get(partition)
         if found is None or (copy is not None and copy.order >= found.saved.order):
@@ -278,7 +279,7 @@ class States:
             self._copies[partition] = found.saved
 
     async def _asked(self, call: Callable[[], Awaitable[T]]) -> T:
-        """Of Redis, a few times: every question and every word to it may be repeated."""
+        """Call Redis, a few times if it is unreachable: all these commands may be repeated."""
         for _ in range(_REDIS_TRIES - 1):
             try:
                 return await call()

@@ -1,7 +1,7 @@
 """A real Apache Kafka and a real Valkey as child processes, from package registries alone: no Docker, no installation.
 
-What `sidecar up`, `sidecar demo`, the tests and the benchmarks run on. Nothing in here is part of a node: it imports no
-other room, and of those only the command line imports it.
+`sidecar up`, `sidecar demo`, the tests and the benchmarks run on them. Nothing in here is part of a node: this room
+imports no other room, and only the command line imports it.
 """
 
 from sidecar.local.errors import AlreadyRunningError, LocalError, PortInUseError, StartError, VariablesError

@@ -1,4 +1,4 @@
-"""An authority of one's own and the certificates that it signs, as PEM files that only their owner may read."""
+"""A private certificate authority and the certificates that it signs, as PEM files that only their owner may read."""
 
 import datetime as dt
 import ipaddress
@@ -20,35 +20,35 @@ _CLOCKS = dt.timedelta(days=1)
 
 
 def new_key() -> ec.EllipticCurvePrivateKey:
-    """On P-256, which every client knows."""
+    """A new key on the curve P-256, which every client knows."""
     return ec.generate_private_key(ec.SECP256R1())
 
 
 def key_pem(key: ec.EllipticCurvePrivateKey, password: str | None = None) -> bytes:
-    """In PKCS #8, as Java reads it."""
+    """The key in PKCS #8, as Java reads it."""
     hidden = serialization.BestAvailableEncryption(password.encode()) if password else serialization.NoEncryption()
     return key.private_bytes(_PEM, serialization.PrivateFormat.PKCS8, hidden)
 
 
 def certificate_pem(certificate: x509.Certificate) -> bytes:
-    """As text between BEGIN and END."""
+    """The certificate as PEM text."""
     return certificate.public_bytes(_PEM)
 
 
 def common_name(name: str) -> x509.Name:
-    """A subject that has only a name."""
+    """A subject that consists of a common name only."""
     return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
 
 
 @dataclass(frozen=True, slots=True)
 class Issuer:
-    """Somebody who signs."""
+    """A certificate issuer: its name and its key."""
 
     name: x509.Name
     key: ec.EllipticCurvePrivateKey
 
     def own(self, lifetime: dt.timedelta) -> x509.Certificate:
-        """Its own certificate, with which others trust what it signs."""
+        """Its own certificate, with which others verify what it signs."""
         usage = dict.fromkeys(
             ("digital_signature", "content_commitment", "key_encipherment", "data_encipherment", "key_agreement"), False
         )
@@ -72,7 +72,9 @@ class Issuer:
     def _builder(
         self, subject: x509.Name, key: ec.EllipticCurvePublicKey, lifetime: dt.timedelta
     ) -> x509.CertificateBuilder:
-        """With the identifiers of keys, without which OpenSSL in its strict mode (Python from 3.13 on) refuses it."""
+        """A certificate builder with the key identifiers, without which OpenSSL in strict mode (Python from 3.13 on)
+        refuses a certificate.
+        """
         now = dt.datetime.now(dt.UTC)
         of_issuer = x509.AuthorityKeyIdentifier.from_issuer_public_key(self.key.public_key())
         return (
@@ -89,8 +91,8 @@ class Issuer:
 
 
 class Authority:
-    """Its certificate, `ca.pem`, and its key, `ca.key`, stay in a directory: what clients trust holds for 10 years, and
-    is made anew in the last one.
+    """A certificate authority whose certificate, `ca.pem`, and key, `ca.key`, are stored in a directory. The
+    certificate is valid for 10 years, and is replaced in the last year.
     """
 
     def __init__(self, directory: Path, name: str) -> None:
@@ -99,7 +101,7 @@ class Authority:
         self._issuer = self._kept() or self._made(name)
 
     def issue(self, name: str, hosts: Sequence[str]) -> bytes:
-        """A new key and its certificate for a year, with `name` as its subject, as PEM."""
+        """A new key and its certificate, valid for a year, with `name` as its subject, as PEM."""
         key = new_key()
         return key_pem(key) + certificate_pem(self._issuer.sign(common_name(name), key.public_key(), hosts, _OF_SERVER))
 
@@ -131,7 +133,7 @@ def write_private(path: Path, content: bytes | str) -> Path:
 
 
 def private_directory(path: Path) -> Path:
-    """Make a directory, or one that there is, of mode 0700. Returns `path`. Raises OSError."""
+    """Create a directory, or change an existing one to mode 0700. Returns `path`. Raises OSError."""
     path.mkdir(mode=0o700, parents=True, exist_ok=True)
     path.chmod(0o700)
     return path

@@ -1,7 +1,7 @@
 """Archives of loaded classes (JEP 350, since Java 25 JEP 514), which halve the start of a broker and of each tool.
 
-A JVM leaves an archive when it ends in good order, the next one maps it. It is valid for one runtime and one class
-path, which the file's name stands for; a JVM that finds it unfit ignores it, so nothing depends on these files.
+A JVM writes an archive when it ends normally, and the next one maps it. It is valid for one runtime and one class path,
+which its file name encodes. A JVM ignores an archive that does not match, so nothing depends on these files.
 """
 
 import hashlib
@@ -36,29 +36,33 @@ class ClassArchive:
 
     @property
     def exists(self) -> bool:
-        """True once a process has dumped it."""
+        """Whether a process has dumped it."""
         return self.path.exists()
 
     def flags_to_use(self) -> tuple[str, ...]:
-        """JVM flags that map the archive, none where there is none yet. What the JVM thinks of it goes unsaid."""
+        """JVM flags that map the archive; none if it does not exist yet. Warnings of the JVM about
+        it are switched off.
+        """
         option = "AOTCache" if self._ahead_of_time else "SharedArchiveFile"
         return (f"-XX:{option}={self.path}", *_QUIET) if self.exists else ()
 
     def flags_to_dump(self) -> tuple[str, ...]:
-        """JVM flags with which a process leaves an archive behind when it ends; `adopt` puts it into place."""
+        """JVM flags with which a process writes an archive when it ends; `adopt` moves it to its final place."""
         self._remove_leftovers(older_than=_ABANDONED)
         option = "AOTCacheOutput" if self._ahead_of_time else "ArchiveClassesAtExit"
         return (f"-XX:{option}={self._draft}", *_QUIET)
 
     def adopt(self, *, complete: bool) -> None:
-        """After the dumping process has ended: a `complete` dump gets the name under which others look for it."""
+        """After the dumping process has ended: give a `complete` dump its final name, under which other processes find
+        it.
+        """
         if complete and self._draft.exists():
             self._draft.replace(self.path)
         self._draft.unlink(missing_ok=True)
         self._draft.with_name(f"{self._draft.name}.config").unlink(missing_ok=True)  # Java 25 works in two steps
 
     def _remove_leftovers(self, older_than: float) -> None:
-        """Remove what processes left that were killed while they dumped, `older_than` seconds ago."""
+        """Remove files of processes that were killed during a dump, if they are older than `older_than` seconds."""
         for path in self.path.parent.glob(f"{self.path.stem}.*"):
             if path != self.path and path.stat().st_mtime < time.time() - older_than:
                 path.unlink(missing_ok=True)

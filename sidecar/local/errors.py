@@ -1,4 +1,4 @@
-"""What can go wrong with the embedded parts, in words meant for the person at the terminal."""
+"""The errors of the embedded parts, in words for the user at the terminal."""
 
 
 class LocalError(Exception):
@@ -6,7 +6,7 @@ class LocalError(Exception):
 
 
 class VariablesError(LocalError):
-    """Variables that choose what to run have values that cannot be used: for each its name, value and what is right."""
+    """Variables that choose what to run have invalid values: for each its name, its value and what would be right."""
 
     def __init__(self, *problems: tuple[str, str, str]) -> None:
         super().__init__("\n".join(f"{name}={value}: {advice}" for name, value, advice in problems))
@@ -14,15 +14,15 @@ class VariablesError(LocalError):
 
 
 class ResolveError(LocalError):
-    """The jars of Kafka could not be brought here or are not what they should be."""
+    """The jars of Kafka could not be downloaded, or differ from their lock."""
 
 
 class StartError(LocalError):
-    """A child process ended or stayed silent instead of becoming ready; the message ends with the tail of its log."""
+    """A child process ended or did not become ready in time; the message ends with the tail of its log."""
 
 
 class PortInUseError(StartError):
-    """Another program listens on the port asked for."""
+    """Another program listens on the requested port."""
 
 
 class AlreadyRunningError(LocalError):

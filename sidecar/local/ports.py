@@ -1,4 +1,4 @@
-"""Free loopback ports for the embedded parts, below the range from which the kernel takes those of outgoing calls.
+"""Free loopback ports for the embedded parts, below the kernel's range for outgoing connections.
 
 A port is only known to be free at the moment it is tried: a caller that starts a server on one must be ready to try
 another.
@@ -17,7 +17,7 @@ _handed_out: set[int] = set()
 
 
 def is_free(port: int, host: str = HOST) -> bool:
-    """True where a server could listen on `host:port` now. Raises OSError where nobody ever could."""
+    """Whether a server could listen on `host:port` now. Raises OSError if the address can never be used."""
     family, _, _, _, where = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
     with socket.socket(family, socket.SOCK_STREAM) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -32,7 +32,7 @@ def is_free(port: int, host: str = HOST) -> bool:
 
 
 def is_open(port: int, host: str = HOST, timeout: float = 1.0) -> bool:
-    """True where somebody accepts connections on `host:port`; waits `timeout` seconds at most."""
+    """Whether a server accepts connections on `host:port`; waits at most `timeout` seconds."""
     try:
         with socket.create_connection((host, port), timeout):
             return True
@@ -43,7 +43,7 @@ def is_open(port: int, host: str = HOST, timeout: float = 1.0) -> bool:
 def free_ports(count: int, avoid: Iterable[int] = ()) -> list[int]:
     """Different free ports between `LOWEST` and `HIGHEST`, none of them given to another caller in this process.
 
-    Raises OSError where 1,000 tries find too few.
+    Raises OSError if 1,000 tries find too few.
     """
     found: list[int] = []
     avoided = set(avoid)

@@ -1,6 +1,6 @@
-"""Questions over a socket that distinguish a server that is ready from one that merely listens.
+"""Probes over a socket, which distinguish a server that is ready from one that merely listens.
 
-Kafka is asked directly, not with a client library: those retry, cache and log, and a probe must do none of it.
+Kafka is probed directly, not with a client library: those retry, cache and log, which a probe must not do.
 """
 
 import socket
@@ -20,16 +20,16 @@ _MAX_ANSWER = 1024 * 1024
 def ask_kafka(
     host: str, port: int, timeout: float = 2.0, context: ssl.SSLContext | None = None
 ) -> ClusterDescription | None:
-    """The cluster as the broker describes it, or None where nobody answers in Kafka's protocol within `timeout`
-    seconds; by TLS with a `context`.
+    """The cluster as the broker describes it, or None without an answer in Kafka's protocol within `timeout` seconds;
+    over TLS with a `context`.
     """
     return _ask((host, port), timeout, context, DescribeTopics(()))
 
 
 def gives_producer_ids(host: str, port: int, timeout: float = 2.0, context: ssl.SSLContext | None = None) -> bool:
-    """Whether the broker answers InitProducerId with a producer id; takes one.
+    """Whether the broker answers InitProducerId with a producer id; uses one up.
 
-    A broker fetches its block of ids from the controller at the first request for one, and until it has that block it
+    A broker fetches its block of ids from the controller at the first request for one. Until it has that block it
     answers 14 COORDINATOR_LOAD_IN_PROGRESS (`RPCProducerIdManager`, KIP-730): clients retry, and librdkafka logs a
     warning for it.
     """
@@ -38,8 +38,8 @@ def gives_producer_ids(host: str, port: int, timeout: float = 2.0, context: ssl.
 
 
 def ask_redis(host: str, port: int, timeout: float = 2.0, context: ssl.SSLContext | None = None) -> int | None:
-    """The process id of the Redis-compatible server there, or None where none answers or it still loads its data; by
-    TLS with a `context`.
+    """The process id of the Redis-compatible server there, or None if none answers or it still loads its data; over TLS
+    with a `context`.
     """
     try:
         with _connection((host, port), timeout, context) as connection:
@@ -80,7 +80,7 @@ def _ask(
 
 
 def _read(connection: socket.socket, size: int, at_most: int | None = None) -> bytes:
-    """At least `size` bytes and no more than `at_most` (`size` where it is not given)."""
+    """Read at least `size` bytes and at most `at_most` (default: `size`)."""
     limit = at_most or size
     data = bytearray()
     while len(data) < size:

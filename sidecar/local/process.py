@@ -1,10 +1,10 @@
-"""One supervised child process: started so that it cannot outlive us, watched until it is ready, stopped in good order.
+"""One supervised child process: it cannot outlive this one, is watched until it is ready, and is stopped in good order.
 
-Children run in their own session, so a Ctrl-C at the terminal reaches the parent alone, which then stops them one
-after the other. Each is bound to the parent's life by `guard`. The kernel means the *thread* that forked when it speaks
-of the parent, therefore all children are forked by one thread that lives as long as this process.
+Children run in their own session, so a Ctrl-C at the terminal reaches the parent alone, which then stops them one after
+the other. `guard` ties each to the parent's life. For the kernel the parent is the *thread* that forked. Therefore one
+thread, which lives as long as this process, forks all children.
 
-It never restarts a child and never reads a child's output: that goes to a log file.
+It never restarts a child and never reads a child's output, which goes to a log file.
 """
 
 import os
@@ -21,7 +21,7 @@ from sidecar.local.errors import StartError
 
 GUARD = Path(__file__).with_name("guard.py")
 LOG_LIMIT = 16 * 1024 * 1024
-"""A log longer than this many bytes is set aside as `NAME.1` when its writer starts again."""
+"""A log longer than this many bytes is renamed to `NAME.1` when its writer starts again."""
 
 _POLL = 0.02
 _forker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="forker")
@@ -29,7 +29,9 @@ _forker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="forker")
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """What to run. `environment` is laid over ours, None removes; `dies_by` is the signal for when we end."""
+    """What to run. `environment` overrides ours, None removes a variable; `dies_by` is the signal to send when this
+    process ends.
+    """
 
     name: str
     arguments: tuple[str, ...]
@@ -48,16 +50,16 @@ class Identity:
 
     @classmethod
     def of(cls, pid: int) -> "Identity":
-        """The process that has this id now; the caller knows that there is one."""
+        """The identity of the process that has this id now; the caller knows that there is one."""
         return cls(pid, _start_mark(pid) or "")
 
     def alive(self) -> bool:
-        """True while this very process runs; a process that ended and was not collected yet does not."""
+        """Whether this very process runs; a process that has ended and was not collected yet does not run."""
         return bool(self.started) and _start_mark(self.pid) == self.started
 
 
 def _start_mark(pid: int) -> str | None:
-    """The id of this boot and the clock ticks from it to the start of `pid` (proc_pid_stat(5), field 22)."""
+    """The id of this boot and the clock ticks from the boot to the start of `pid` (proc_pid_stat(5), field 22)."""
     try:
         # The second field, the program's name in parentheses, may hold anything.
         state, *fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
@@ -106,7 +108,7 @@ class Child:
 
     @property
     def pid(self) -> int:
-        """The process id, the same before and after the guard became the command."""
+        """The process id, which the guard keeps when it becomes the command."""
         return self._process.pid
 
     @property
@@ -116,17 +118,17 @@ class Child:
 
     @property
     def alive(self) -> bool:
-        """True while it runs, paused or not."""
+        """Whether it runs, paused or not."""
         return self._process.poll() is None
 
     def log_text(self) -> str:
-        """What this child, not an earlier one with the same log, has written so far."""
+        """The log of this child, without that of an earlier one with the same file."""
         with self.command.log.open("rb") as log:
             log.seek(self._log_start)
             return log.read().decode(errors="replace")
 
     def wait_until(self, ready: Callable[[], bool], timeout: float) -> None:
-        """Return once `ready()`; raises StartError, with the end of the log, if it ends or `timeout` seconds pass."""
+        """Return once `ready()`. Raises StartError, with the end of the log, if it ends or `timeout` seconds pass."""
         deadline = time.monotonic() + timeout
         while not ready():
             if not self.alive:
@@ -140,15 +142,15 @@ class Child:
         return self._process.wait(timeout)
 
     def pause(self) -> None:
-        """Stop it in its tracks, as a long garbage collection or a frozen machine would; its sockets stay open. When
-        this returns, all its threads stand.
+        """Stop all its threads, like a long garbage collection or a frozen machine; its sockets stay open. Returns when
+        all threads are stopped.
         """
         self._process.send_signal(signal.SIGSTOP)
         os.waitid(os.P_PID, self._process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
         self._paused = True
 
     def resume(self) -> None:
-        """Let it go on after `pause`."""
+        """Continue after `pause`."""
         self._process.send_signal(signal.SIGCONT)
         self._paused = False
 
@@ -159,7 +161,7 @@ class Child:
             self.resume()
 
     def stop(self, grace: float = 15.0) -> int:
-        """End it: SIGTERM, after `grace` seconds SIGKILL. The exit code; repeating it is harmless."""
+        """End it: SIGTERM, after `grace` seconds SIGKILL. Returns the exit code; may be called again."""
         self.terminate()
         try:
             return self._process.wait(grace)
@@ -167,7 +169,7 @@ class Child:
             return self.kill()
 
     def kill(self) -> int:
-        """End it with SIGKILL, as a crash would; the exit code."""
+        """End it with SIGKILL, like a crash; returns the exit code."""
         self._process.kill()
         return self._process.wait()
 

@@ -10,7 +10,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """`part` (a short fixed name: jars, kafka, valkey, …) is at `done` of `total`; total 0: nobody can say."""
+    """The progress of `part` (a short fixed name: jars, kafka, valkey, …): `done` of `total`; total 0: unknown."""
 
     part: str
     text: str
@@ -19,7 +19,7 @@ class Step:
 
     @property
     def finished(self) -> bool:
-        """True for the last step of its part."""
+        """Whether this is the last step of its part."""
         return 0 < self.total <= self.done
 
 
@@ -31,7 +31,7 @@ def silent(_step: Step) -> None:
 
 
 class ProgressDisplay:
-    """A `Listener` that draws one line per part, or prints it where the output is no terminal; a context manager."""
+    """A `Listener` that draws one line per part, or prints it if the output is no terminal; a context manager."""
 
     def __init__(self, console: Console | None = None) -> None:
         self._console = console or Console(stderr=True)

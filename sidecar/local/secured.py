@@ -1,7 +1,8 @@
-"""What secures an embedded Kafka and Valkey and a node before them: certificates, passwords, tokens, who has what.
+"""The certificates, passwords and tokens of an embedded Kafka and Valkey and a node in front of them, and the rights of
+each user.
 
-Each is a file of mode 0600 in a directory of mode 0700, made when it is asked for first and used again later. None is
-ever an argument of a program. Certificates of servers are made anew at each start, their authority stays.
+Each secret is a file of mode 0600 in a directory of mode 0700, created when it is first needed and kept. None is ever
+an argument of a program. Certificates of servers are new at each start; their authority is kept.
 """
 
 import hashlib
@@ -14,13 +15,13 @@ from sidecar.local.kafka_config import SCRAM_MODULE, BrokerSecurity
 from sidecar.local.ports import HOST
 
 BROKER = "kafka"
-"""The common name of the brokers' certificate: with it they know each other, and users are made."""
+"""The common name of the brokers' certificate: brokers identify each other by it, and users are created with it."""
 NODE = "sidecar"
-"""As whom a node logs in at Kafka and at Redis."""
+"""The user name of a node at Kafka and at Redis."""
 ADMIN = "admin"
 APPLICATION = "app"
 PREFIX = "app-"
-"""How topics, groups and transactional ids of the application begin."""
+"""The prefix of the application's topics, groups and transactional ids."""
 SUPER_USERS = (f"User:{NODE}", f"User:CN={BROKER}")
 USERS = (NODE, ADMIN, APPLICATION)
 REDIS_RIGHTS = (
@@ -28,11 +29,11 @@ REDIS_RIGHTS = (
     " +eval +evalsha +script|load +get +set +del +exists +hget +hset +hdel +hgetall +hkeys +hexists +hmget +zadd +zrem"
     " +zscore +zrangebyscore"
 )
-"""What a node does in Redis (docs/operations.md)."""
+"""The commands that a node uses in Redis (docs/operations.md)."""
 
 
 class Secrets:
-    """Those in one directory."""
+    """The secrets in one directory."""
 
     def __init__(self, directory: Path) -> None:
         """Raises OSError where the directory cannot be written to."""
@@ -45,39 +46,39 @@ class Secrets:
         return self._authority.ca
 
     def certificate(self, name: str, hosts: Sequence[str] = ()) -> Path:
-        """A new key with its certificate for this machine and other hosts, in `NAME.pem`."""
+        """Create a key and its certificate for this machine and other hosts, in `NAME.pem`."""
         return self.write(f"{name}.pem", self._authority.issue(name, (HOST, "localhost", *hosts)))
 
     def write(self, name: str, content: bytes | str) -> Path:
-        """A file that only its owner may read."""
+        """Write a file that only its owner may read."""
         return write_private(self.directory / name, content)
 
     def file(self, name: str) -> Path:
-        """Where a password or a token is; made where it is missing. There is no line break behind it."""
+        """The file of a password or a token, created if it is missing. It has no line break at its end."""
         path = self.directory / name
         return path if path.exists() else self.write(name, secrets.token_hex(32))
 
     def text(self, name: str) -> str:
-        """The same itself."""
+        """The password or token itself."""
         return self.file(name).read_text()
 
     def password(self, user: str) -> str:
-        """With which a user logs in at Kafka."""
+        """The password with which a user logs in at Kafka."""
         return self.text(f"{user}.password")
 
     def broker_security(self, *hosts: str) -> BrokerSecurity:
-        """For a Kafka on this machine, or on other hosts; with a new certificate."""
+        """The security of a Kafka on this machine, or on other hosts; creates a new certificate."""
         return BrokerSecurity(self.certificate(BROKER, hosts), self.ca, SUPER_USERS)
 
     def redis_users(self) -> Path:
-        """ACLs for a Redis: a user for nodes. All others may ask whether it is there."""
+        """A file with ACLs for a Redis: a user for nodes. All others may only check whether it responds."""
         digest = hashlib.sha256(self.text("redis.password").encode()).hexdigest()
         nobody = "user default on nopass resetkeys resetchannels -@all +ping +info|server\n"
         return self.write("redis.acl", f"{nobody}user {NODE} on #{digest} {REDIS_RIGHTS}\n")
 
     def client_files(self, bootstrap: str, ca: str) -> dict[str, str]:
-        """For each user but nodes `USER.properties` for Java and `USER.conf` for librdkafka: the files' content by
-        name. `ca`: the path under which clients find the certificate.
+        """The content, by file name, of `USER.properties` for Java and `USER.conf` for librdkafka, for each user except
+        nodes. `ca`: the path under which clients find the certificate.
         """
         found: dict[str, str] = {}
         common = {"bootstrap.servers": bootstrap, "security.protocol": "SASL_SSL"}

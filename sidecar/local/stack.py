@@ -1,7 +1,8 @@
-"""Kafka, Valkey and whatever is started beside them, as one thing with a state directory: what `sidecar up` runs.
+"""Kafka, Valkey and the processes beside them as one unit with a state directory: what `sidecar up` runs.
 
-A lock on the directory makes its holder the only one; the run file shows others what the holder runs. The kernel gives
-the lock back however the holder ends, and its children end with it, so neither file has to be believed when it is old.
+A lock on the directory lets one process at a time use it; the run file shows others what that process runs. The kernel
+releases the lock however its holder ends, and the holder's children end with it. So a lock or run file that is left
+over has no effect.
 """
 
 import fcntl
@@ -61,9 +62,9 @@ def _version() -> str:
 
 @dataclass(frozen=True, slots=True)
 class StackConfig:
-    """Where the data lies, which ports to use (0: a free one) and which Kafka to run.
+    """The data directory, the ports (0: a free one) and the version of Kafka.
 
-    `secured`: None, or hosts that a node's certificate is for besides this machine; then everybody has to log in.
+    `secured`: None, or the hosts besides this machine in the node's certificate; then every client has to log in.
     """
 
     directory: Path = field(default_factory=default_state_directory)
@@ -74,7 +75,9 @@ class StackConfig:
 
     @classmethod
     def of(cls, **said: Path | int | tuple[str, ...] | None) -> Self:
-        """With what is said and is not None, the rest from the environment. Raises VariablesError with all problems."""
+        """The given values that are not None; the rest comes from the environment. Raises VariablesError with all
+        problems.
+        """
         values: dict[str, Any] = {}
         problems: list[tuple[str, str, str]] = []
         for each in fields(cls):
@@ -92,7 +95,7 @@ class StackConfig:
 
 @dataclass(frozen=True, slots=True)
 class Endpoints:
-    """What a node needs to know: bootstrap servers of Kafka and the URL of Redis."""
+    """The addresses that a node needs: bootstrap servers of Kafka and the URL of Redis."""
 
     kafka: str
     redis: str
@@ -109,14 +112,14 @@ class Part:
 
     @property
     def answers(self) -> bool:
-        """True where this very process runs and its port accepts connections."""
+        """Whether this very process runs and its port accepts connections."""
         host, _, port = self.address.rpartition(":")
         return self.identity.alive() and is_open(int(port), host)
 
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """What a run file holds of the stack that another process runs."""
+    """The content of a run file: the stack that another process runs."""
 
     owner: Identity
     endpoints: Endpoints | None
@@ -124,7 +127,7 @@ class Running:
 
 
 def find_running(directory: Path) -> Running | None:
-    """What runs on this state directory now, or None where its last owner has ended (or there was none)."""
+    """What runs on this state directory now, or None if its last owner has ended (or there was none)."""
     noted = _read_run_file(directory)
     return noted if noted is not None and noted.owner.alive() else None
 
@@ -143,7 +146,7 @@ class Stack:
 
     @property
     def secrets(self) -> Secrets:
-        """Its passwords and certificates. Raises LocalError before the start of one that is secured."""
+        """Its passwords and certificates. Raises LocalError if it is secured and was not started."""
         if self._secrets is None:
             raise LocalError("no secured stack has been started")
         return self._secrets
@@ -163,8 +166,8 @@ class Stack:
     def start(self, progress: Listener = silent) -> Endpoints:
         """Start Valkey and Kafka and wait until they serve.
 
-        Raises AlreadyRunningError where another process has this state directory (`find_running` says what it runs),
-        and LocalError for everything that the person at the terminal can do something about; nothing is left running.
+        Raises AlreadyRunningError if another process uses this state directory (`find_running` returns what it runs),
+        and LocalError for everything that the user can fix; then nothing is left running.
         """
         directory = self.config.directory.absolute()
         kept = directory / "secured"
@@ -213,8 +216,8 @@ class Stack:
     def spawn(self, command: Command, address: str, ready: Callable[[], bool], timeout: float = 30.0) -> Child:
         """Start one more process, for example a node, that serves `address`; returns once `ready()`.
 
-        Raises StartError, with the end of its log, where it ends or is not ready within `timeout` seconds; it has been
-        stopped then, the rest runs on.
+        Raises StartError, with the end of its log, if it ends or is not ready within `timeout` seconds. It has been
+        stopped then; the rest keeps running.
         """
         child = Child.start(command)
         try:
@@ -226,7 +229,7 @@ class Stack:
         return child
 
     def wait(self, timeout: float | None = None) -> Child | None:
-        """Block until a process ended by itself, and return it; None after `timeout` seconds."""
+        """Block until a process ends by itself, and return it; None after `timeout` seconds."""
         deadline = None if timeout is None else time.monotonic() + timeout
         while deadline is None or time.monotonic() < deadline:
             for child in self.children:
@@ -236,19 +239,17 @@ class Stack:
         return None
 
     def stop(self, on_stop: Callable[[str], None] = lambda _name: None) -> None:
-        """Stop everything, the last started first; `on_stop` is called with each name beforehand. Repeating is
-        harmless.
-        """
+        """Stop everything, the last started first; calls `on_stop` with each name beforehand. May be called again."""
         for child in reversed(self.children):
             on_stop(child.name)
             child.stop()
-        for server in (self._kafka, self._valkey):  # they have last words of their own, and may be half started
+        for server in (self._kafka, self._valkey):  # these have a shutdown of their own, and may be half started
             if server is not None:
                 server.stop()
         self._parts.clear()
         self._endpoints = None
         if self._lock is not None:
-            with suppress(OSError):  # nobody believes an old one
+            with suppress(OSError):  # a file that is left over has no effect
                 _run_file(self.config.directory).unlink()
             self._lock.close()
             self._lock = None
@@ -296,7 +297,7 @@ def _read_run_file(directory: Path) -> Running | None:
 
 
 def _end_orphans(directory: Path) -> None:
-    """End what an earlier owner, killed where the kernel has no parent-death signal, has left behind."""
+    """End processes of an earlier owner that was killed, on systems without a parent-death signal."""
     noted = _read_run_file(directory)
     for part in noted.parts if noted else ():
         if part.identity.alive():

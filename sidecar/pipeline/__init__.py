@@ -1,4 +1,4 @@
-"""What the jobs on Spark (`sidecar.jobs`) are made of: logs as data frames, the checks of audits, Delta tables, pages.
+"""The parts of the jobs on Spark (`sidecar.jobs`): logs as data frames, the checks of audits, Delta tables, pages.
 
-Nothing here talks to nodes or Redis.
+Nothing here connects to Redis or uses the interfaces of nodes.
 """

@@ -1,7 +1,8 @@
-"""A stream's checkpoint: whose it is, and which offsets Spark has written down there. It is a convenience, no more.
+"""A stream's checkpoint: which export it belongs to, and the offsets that Spark has saved there. It can always be
+cleared.
 
-The table itself says what it holds (`ledger`). A checkpoint that does not fit to it, because it was copied, the
-table restored, or retention went past it, is begun anew. Spark's files in it are read and never changed.
+The table itself says what it holds (`ledger`). A checkpoint may not match it, because it was copied, the table was
+restored, or retention deleted its offsets. Then it is cleared. Spark's files in it are only read, never changed.
 """
 
 from __future__ import annotations
@@ -18,16 +19,16 @@ if TYPE_CHECKING:
 
 _MARK: Final = "sidecar.json"
 _DRAFTS: Final = {f".{_MARK}", f"..{_MARK}.crc"}
-"""What is left where the mark was not finished; any other file is somebody's, hidden ones too."""
+"""Files that remain if writing the mark was interrupted. Any other file, hidden or not, belongs to somebody else."""
 
 
 class CheckpointError(PipelineError):
-    """A directory that is the checkpoint of something else."""
+    """The directory is another checkpoint, or something else."""
 
 
 @dataclass(frozen=True, slots=True)
 class CheckpointOwner:
-    """Whose a checkpoint is: the log that is read, and Delta's id of the table that is written."""
+    """What a checkpoint belongs to: the log that is read, and Delta's id of the table that is written."""
 
     cluster_id: str
     topic: str
@@ -35,15 +36,15 @@ class CheckpointOwner:
 
 
 class Checkpoint:
-    """The checkpoint at a path, which need not be there yet."""
+    """The checkpoint at a path, which need not exist yet."""
 
     def __init__(self, spark: SparkSession, path: str) -> None:
         self.path = path
         self._folder = Folder(spark, path)
 
     def check(self, cluster_id: str, topic: str, table: str, table_id: str | None) -> None:
-        """Raise `CheckpointError` unless it is free or that of the table at the path `table` and only that; `table_id`
-        is None where there is none yet.
+        """Raise `CheckpointError` unless it is free, or belongs to this log and the table at the path `table`.
+        `table_id` is None if the table does not exist yet.
         """
         if f"{table.rstrip('/')}/".startswith(f"{self.path.rstrip('/')}/"):
             raise CheckpointError(
@@ -81,12 +82,12 @@ class Checkpoint:
             ) from None
 
     def begin(self, owner: CheckpointOwner) -> None:
-        """Make it anew, without any offsets."""
+        """Clear it and write its owner, without any offsets."""
         self._folder.delete()
         self._folder.write(json.dumps(asdict(owner)), _MARK)
 
     def position(self) -> dict[int, int] | None:
-        """Where the stream goes on: the offsets that its next batch begins with; None where it has not begun."""
+        """The offsets with which the stream's next batch begins; None if it has not begun."""
         planned = _numbers(self._folder.names("offsets"))
         if not planned:
             return self._offsets("sources", "0", "0")
@@ -95,7 +96,9 @@ class Checkpoint:
         return self._ends(newest if newest in done else newest - 1)
 
     def batch(self, number: int) -> tuple[dict[int, int], dict[int, int]]:
-        """The offsets that a batch begins with and those it ends in front of. A new partition has no beginning."""
+        """The offsets with which a batch begins, and the offsets before which it ends. A new partition has no
+        beginning.
+        """
         begins, ends = self._ends(number - 1), self._offsets("offsets", str(number))
         if begins is None or ends is None:
             raise CheckpointError(f"the checkpoint {self.path} has lost what it knew of batch {number}: delete it")
@@ -105,7 +108,7 @@ class Checkpoint:
         return self._offsets("offsets", str(number)) if number >= 0 else self._offsets("sources", "0", "0")
 
     def _offsets(self, *below: str) -> dict[int, int] | None:
-        """Spark's own notation: a version, for a batch its settings, and on the last line `{"topic": {"0": 5}}`."""
+        """Read Spark's format: a version, for a batch its settings, and on the last line `{"topic": {"0": 5}}`."""
         text = self._folder.read(*below)
         if text is None:
             return None

@@ -1,6 +1,6 @@
-"""Records as Spark's Kafka source gives them, made into the columns of a table. Pure: data frames to data frames.
+"""Turns the records of Spark's Kafka source into the columns of a table. Pure: data frames to data frames.
 
-No row is ever left out: a key or a value that is not what the format says stands in `corrupt` as it came.
+No row is ever left out: a key or value that does not match the format is stored unchanged in `corrupt`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _MS_PER_DAY: Final = 86_400_000
 
 
 class Format(StrEnum):
-    """What keys and values are taken for."""
+    """How keys and values are read."""
 
     BYTES = "bytes"
     STRING = "string"
@@ -33,9 +33,10 @@ class Format(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """The columns of a table: how values are read (`schema` for JSON alone), and what it is partitioned by.
+    """The columns of a table: how values are read (`schema` for JSON only), and by which columns the table is
+    partitioned.
 
-    Raises `PipelineError` where the two contradict each other.
+    Raises `PipelineError` if the format and the schema contradict each other.
     """
 
     format: Format = Format.BYTES
@@ -69,13 +70,13 @@ def read_schema(text: str) -> StructType:
 
 
 def records(source: DataFrame, form: Form) -> DataFrame:
-    """The columns of a table from those of `format("kafka")` with headers.
+    """The columns of a table, from those of `format("kafka")` with headers.
 
-    topic, partition, offset, timestamp, date (UTC, where the table is partitioned by it), key, corrupt, headers, value.
-    Keys are binary for `bytes`, else text; `corrupt` is null, or holds the key or value that is not UTF-8 or not JSON
-    of the schema, and the column it belongs in is null then.
+    topic, partition, offset, timestamp, date (UTC, if the table is partitioned by it), key, corrupt, headers, value.
+    Keys are binary for `bytes`, else text. `corrupt` is null, or holds the key or value that is not UTF-8 or not JSON
+    of the schema; the column that it belongs in is null then.
 
-    Raises `PipelineError` for a schema with types that no JSON can be read into.
+    Raises `PipelineError` for a schema with types that cannot be read from JSON.
     """
     date = [_date().alias("date")] if "date" in form.partition_by else []
     key, value = _read(form)
@@ -91,12 +92,12 @@ def records(source: DataFrame, form: Form) -> DataFrame:
 
 
 def _reason(error: AnalysisException) -> str:
-    """Without the query that Spark appends to it."""
+    """The error's text without the query that Spark appends to it."""
     return str(error).strip().splitlines()[0].split("SQLSTATE")[0].strip().rstrip(".;")
 
 
 def _date() -> Column:
-    """The day in UTC, whatever time zone the session has."""
+    """The day in UTC, independent of the session's time zone."""
     return F.date_from_unix_date(F.floor(F.unix_millis("timestamp") / _MS_PER_DAY).cast("int"))
 
 
@@ -121,7 +122,7 @@ def _read(form: Form) -> tuple[list[Column], Column]:
 
 
 def behind(rows: DataFrame, begins: Mapping[int, int], ends: Mapping[int, int]) -> DataFrame:
-    """The rows of the partitions in `ends`, from the offsets in `begins` on where a partition stands there."""
+    """The rows of the partitions in `ends`; of those in `begins`, only from that offset on."""
     whole = [partition for partition in ends if partition not in begins]
     kept = F.col("partition").isin(whole) if whole else F.lit(False)
     for partition, begin in begins.items():

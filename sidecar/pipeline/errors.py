@@ -1,6 +1,6 @@
-"""What a pipeline says where it cannot go on: what is wrong, and what to do about it, in one sentence for a console.
+"""The errors of the jobs. A message says in one sentence for a console what is wrong and what to do about it.
 
-Every message is whole by itself: Spark hands on the text of an error of an executor, and nothing else of it.
+Every message is complete by itself: of an executor's error Spark passes on only the text.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Any, Final
 
 
 class PipelineError(Exception):
-    """A job cannot go on; the message names what is wrong and what to do."""
+    """A job cannot continue; the message says what is wrong and what to do."""
 
 
 class UnreachableError(PipelineError):
@@ -18,23 +18,23 @@ class UnreachableError(PipelineError):
 
 
 class UnknownTopicError(PipelineError):
-    """There is no topic of this name, or none that may be seen."""
+    """The topic does not exist, or may not be seen."""
 
 
 class OffsetRangeError(PipelineError):
-    """Offsets that a log does not hold: in front of its start, lost to retention, or after its end."""
+    """Offsets that a log does not have: before its start, deleted by retention, or after its end."""
 
 
 class UsageError(PipelineError):
-    """What was asked for makes no sense, whatever Kafka holds."""
+    """The options contradict each other or are invalid, whatever Kafka holds."""
 
 
 class PointError(PipelineError):
-    """What was given as a point in time, or as offsets, is none."""
+    """The text is neither a point in time nor offsets."""
 
 
 class CorruptLogError(PipelineError):
-    """Bytes in a log that are no records of message format v2, or damaged ones."""
+    """Damaged bytes in a log, or records that are not of message format v2."""
 
 
 _CAUSES: Final = 5
@@ -42,8 +42,8 @@ _IN_TEXT: Final = re.compile(r"sidecar\.pipeline\.errors\.(\w+): (.+)")
 
 
 def pipeline_error_of(error: Exception) -> PipelineError | None:
-    """The error of ours that this is, or that one of Spark's has as text, of a data source or an executor; None where
-    there is none.
+    """The `PipelineError` that `error` is, or whose text an error of Spark (of a data source or an executor) contains;
+    None if there is none.
     """
     if isinstance(error, PipelineError):
         return error
@@ -56,20 +56,20 @@ def pipeline_error_of(error: Exception) -> PipelineError | None:
 
 
 def java_of(error: BaseException) -> Any:
-    """The exception in the JVM that one of PySpark's or py4j's stands for; None for any other."""
+    """The JVM exception behind an exception of PySpark or py4j; None for any other."""
     origin = getattr(error, "_origin", None)
     return origin if origin is not None else getattr(error, "java_exception", None)
 
 
 def first_line(error: BaseException) -> str:
-    """What an error of Spark or Delta says, without the trace after it."""
+    """The message of an error of Spark or Delta, without the stack trace."""
     java = java_of(error)
     text = str(java.getMessage() or java.toString()) if java is not None else str(error)
     return (text.strip().splitlines() or [type(error).__name__])[0]
 
 
 def causes(error: BaseException) -> str:
-    """What an error of Spark or Delta says and what caused it, a line of each: often only the last one helps."""
+    """The messages of an error of Spark or Delta and of its causes, one line each: often only the last one helps."""
     found, java = [first_line(error)], java_of(error)
     while java is not None and len(found) < _CAUSES:
         java = java.getCause()

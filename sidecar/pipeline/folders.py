@@ -1,4 +1,4 @@
-"""Files beside a table, wherever Hadoop's file systems reach: few small ones, read and written whole."""
+"""Files beside a table, in any of Hadoop's file systems: few and small, read and written as a whole."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ if TYPE_CHECKING:
 
 
 def absolute(path: str) -> str:
-    """A path as Spark takes it from anywhere, without a slash at its end."""
+    """An absolute path or URI, as Spark takes it, without a slash at its end."""
     return path.rstrip("/") if "://" in path else str(Path(path).absolute())
 
 
 class Folder:
     """A directory that need not exist. `path` as Spark takes it: a local path, `s3a://…`, `hdfs://…`.
 
-    Raises `PipelineError` for a file system that is not to be had.
+    Raises `PipelineError` for a file system that is not available.
     """
 
     def __init__(self, spark: SparkSession, path: str) -> None:
@@ -38,8 +38,8 @@ class Folder:
             ) from error
 
     def names(self, *below: str, hidden: bool = False) -> list[str] | None:
-        """What lies in it, or in a directory below it; None where there is none, or a file. Names that begin with a dot
-        are left out unless `hidden`: Hadoop's file systems keep checksums under such.
+        """The names in the directory, or in one below it; None if it does not exist or is a file. Names that begin with
+        a dot are left out unless `hidden`: Hadoop's file systems keep checksums under such names.
         """
         place = self._place(below)
         if not self._files.exists(place) or self._files.getFileStatus(place).isFile():
@@ -48,11 +48,11 @@ class Folder:
         return [name for name in found if hidden or not name.startswith(".")]
 
     def is_file(self) -> bool:
-        """Whether a file is where the directory would be."""
+        """Whether the path is a file."""
         return bool(self._files.exists(self._root) and self._files.getFileStatus(self._root).isFile())
 
     def read(self, *below: str) -> str | None:
-        """A file's text; None where there is none."""
+        """A file's text; None if it does not exist."""
         place = self._place(below)
         if not self._files.exists(place):
             return None
@@ -63,7 +63,7 @@ class Folder:
             stream.close()
 
     def write(self, text: str, *below: str) -> None:
-        """Make a file, whole or not at all. It must not be there yet."""
+        """Create a file, whole or not at all. It must not exist yet."""
         place = self._place(below)
         draft = self._jvm.org.apache.hadoop.fs.Path(place.getParent(), f".{place.getName()}")
         stream = self._files.create(draft, True)
@@ -74,7 +74,7 @@ class Folder:
         self._files.rename(draft, place)
 
     def delete(self) -> None:
-        """Delete the directory and all that is in it."""
+        """Delete the directory with its content."""
         self._files.delete(self._root, True)
 
     def _place(self, below: tuple[str, ...]) -> Any:

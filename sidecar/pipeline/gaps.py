@@ -1,5 +1,6 @@
-"""Offsets of partitions: what of a batch an exported table lacks, what retention deleted before it was exported, pure;
-and the table of such gaps beside the exported one, which has a row per gap. The caller has to accept gaps before.
+"""Compares offsets of partitions: which part of a batch an exported table lacks, and what retention deleted before it
+was exported (pure). Also writes the table of such gaps beside the exported one, a row per gap. The caller has to accept
+the gaps first.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ Offsets = Mapping[int, int]
 
 @dataclass(frozen=True, slots=True, order=True)
 class Gap:
-    """Offsets of a partition that are gone and never came into the table: `first` to `last`, both included."""
+    """Offsets of a partition that were deleted before they came into the table: `first` to `last`, both included."""
 
     partition: int
     first: int
@@ -35,14 +36,16 @@ class Gap:
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """What of a batch is not in the table yet: from where (only partitions of which a part is there), up to where."""
+    """The part of a batch that the table lacks: from where (only partitions of which the table has a part), up to
+    where.
+    """
 
     begins: Offsets
     ends: Offsets
 
 
 class GapError(OffsetRangeError):
-    """Records between what a table holds and what the log still has are lost."""
+    """Records between those in a table and those still in the log are lost."""
 
     def __init__(self, topic: str, gaps: list[Gap]) -> None:
         listed = "; ".join(map(str, gaps))
@@ -54,7 +57,7 @@ class GapError(OffsetRangeError):
 
 
 def gaps(stands: Offsets, starts: Offsets) -> list[Gap]:
-    """What retention took in front of the next record of each partition. A new partition begins at offset 0."""
+    """What retention deleted after the table's offset of each partition. A new partition begins at offset 0."""
     return [
         Gap(partition, stands.get(partition, 0), start - 1)
         for partition, start in sorted(starts.items())
@@ -63,7 +66,7 @@ def gaps(stands: Offsets, starts: Offsets) -> list[Gap]:
 
 
 def check_ends(topic: str, stands: Offsets, ends: Offsets) -> None:
-    """Raise where a log ends in front of what the table holds of it: it cannot be the same log any more."""
+    """Raise if a log ends before the table's offsets: it cannot be the same log any more."""
     for partition, stand in sorted(stands.items()):
         end = ends.get(partition)
         if end is None:
@@ -81,7 +84,7 @@ def check_ends(topic: str, stands: Offsets, ends: Offsets) -> None:
 def cut(begins: Offsets, ends: Offsets, stands: Offsets) -> Cut:
     """The part of a batch, `begins` to `ends`, that comes after what a table holds.
 
-    Raises `PipelineError` where it would leave something out between the two.
+    Raises `PipelineError` if offsets between the table and the batch would be left out.
     """
     for partition, begin in sorted(begins.items()):
         stand = stands.get(partition, 0)
@@ -113,7 +116,7 @@ def path_beside(path: str) -> str:
 
 
 def check(spark: SparkSession, path: str, cluster_id: str, topic: str) -> bool:
-    """Whether gaps were noted beside the table at `path`. Raises `TableError` for anything else in that place."""
+    """Whether gaps were noted beside the table at `path`. Raises `TableError` for anything else at that path."""
     found = tables.look(spark, path_beside(path))
     if found is not None:
         tables.check(found, path_beside(path), Identity(KIND, cluster_id, topic))
@@ -121,7 +124,7 @@ def check(spark: SparkSession, path: str, cluster_id: str, topic: str) -> bool:
 
 
 def note(spark: SparkSession, path: str, cluster_id: str, topic: str, gaps: Sequence[Gap]) -> None:
-    """Append gaps. A gap that is there already, because the export died after this step, is widened, not repeated."""
+    """Append gaps. A gap that exists already, because the export died after this step, is extended, not repeated."""
     place = path_beside(path)
     if not check(spark, path, cluster_id, topic):
         tables.create(spark, place, Identity(KIND, cluster_id, topic), SCHEMA)
@@ -134,7 +137,7 @@ def note(spark: SparkSession, path: str, cluster_id: str, topic: str, gaps: Sequ
         try:
             merge.execute()
         except Exception as error:
-            if not tables.is_conflict(error):  # another export has written gaps at the same time
+            if not tables.is_conflict(error):  # a conflict: another export has written gaps at the same time
                 raise
         else:
             return

@@ -1,7 +1,7 @@
-"""Kafka for jobs: blocking, over plain sockets, against brokers and nodes alike; for the driver and for executors.
+"""A Kafka client for jobs: blocking, over plain sockets, to brokers and nodes alike; for the driver and for executors.
 
-It finds leaders, follows them where they move, and reads topics, offsets and the record sets between two offsets.
-It never writes, joins no group, commits nothing, and looks into a batch no further than to its last offset.
+It finds leaders, follows them when they move, and reads topics, offsets and the record sets between two offsets. It
+never writes, joins no group and commits nothing. Of a batch it reads only what is needed to find its last offset.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from sidecar.protocol.errors import ErrorCode, KafkaError
 from sidecar.protocol.ids import TopicPartition
 
 FETCH_BYTES: Final = 8 * 1024 * 1024
-"""Of records in one answer, at most; a first batch that is larger comes whole (KIP-74)."""
+"""The limit for the records in one answer; a first batch that is larger is returned whole (KIP-74)."""
 
 _FIRST_BYTES: Final = 1024 * 1024
 _SPARE_BYTES: Final = 64 * 1024
@@ -36,17 +36,17 @@ _MAX_WAIT_MS: Final = 500
 
 
 class _Ahead(NamedTuple):
-    """A Fetch under way."""
+    """A Fetch whose answer is awaited."""
 
     connection: Connection
     pending: Pending[dict[tuple[bytes, int], Fetched]]
 
 
 class Kafka:
-    """A cluster, through `bootstrap` (`host:port,…` of brokers or nodes). To be closed, or used in a `with`.
+    """A cluster, through `bootstrap` (`host:port,…` of brokers or nodes). Close it, or use it in a `with`.
 
-    `timeout` is in seconds: how long to wait for an answer, a leader, or the next record of a log that does not
-    move. `security` holds the settings of `sidecar.pipeline.security`. Every method raises `UnreachableError` where
+    `timeout`, in seconds, limits the wait for an answer, for a leader, and for the next record of a log that does not
+    advance. `security` holds the settings of `sidecar.pipeline.security`. Every method raises `UnreachableError` if
     nobody answers, `UnknownTopicError`, or `PipelineError` for what Kafka refuses.
     """
 
@@ -66,7 +66,7 @@ class Kafka:
         self.close()
 
     def close(self) -> None:
-        """End all connections."""
+        """Close all connections."""
         self._routes.close()
 
     # What there is ----------------------------------------------------------------------------------------------------
@@ -77,11 +77,11 @@ class Kafka:
         return sorted(topic.name for topic in layout.topics if not topic.error)
 
     def partitions(self, topic: str) -> list[int]:
-        """The partitions of a topic, asked anew, in order."""
+        """The partitions of a topic, in order, always read anew."""
         return sorted(self._led(topic))
 
     def topic_id(self, topic: str) -> bytes:
-        """What distinguishes it from an earlier topic of its name."""
+        """The topic id, which distinguishes it from an earlier topic of its name."""
 
         def ask() -> bytes:
             (found,) = self._routes.ask(DescribeTopics((topic,))).topics
@@ -91,7 +91,7 @@ class Kafka:
         return self._routes.retried(ask, topic)
 
     def starts(self, topic: str) -> dict[int, int]:
-        """The offset of the first record that each partition still has, or will have."""
+        """The log start offset of each partition."""
         return {partition: listed.offset for partition, listed in self._listed(topic, OffsetAt.EARLIEST).items()}
 
     def ends(self, topic: str) -> dict[int, int]:
@@ -104,7 +104,7 @@ class Kafka:
         return {partition: each.offset for partition, each in listed.items()}
 
     def offsets_at(self, topic: str, timestamp_ms: int) -> dict[int, int]:
-        """The first offset of each partition whose timestamp (Unix ms) is not lower; its end where there is none."""
+        """The first offset of each partition whose timestamp (Unix ms) is not lower; its end if there is none."""
         if timestamp_ms < 0:
             raise PointError(f"a timestamp of {timestamp_ms} ms: it is counted from 1970 on")
         ends = self.ends(topic)
@@ -143,16 +143,16 @@ class Kafka:
     # What a log holds -------------------------------------------------------------------------------------------------
 
     def read(self, topic: str, partition: int, start: int, end: int) -> Iterator[memoryview]:
-        """Record sets of whole batches from offset `start` to `end`, in order, none twice, as they lie in the log.
+        """Record sets of whole batches from offset `start` to `end`, in order, none twice, as they are in the log.
 
-        The first batch may begin in front of `start`, and the last end after `end`: a reader cuts them. Offsets may be
-        missing, where compaction took records; nothing else is ever left out. An empty answer is no end: a broker whose
-        remote storage is slow gives it (KIP-405), and a new leader whose high watermark lags. While a set is looked at,
-        the next one is under way.
+        The first batch may begin before `start`, and the last end after `end`: a reader cuts them. Offsets may be
+        missing where compaction deleted records; nothing else is ever left out. An empty answer is not the end: a
+        broker whose remote storage is slow sends one (KIP-405), and so does a new leader whose high watermark lags. The
+        next set is requested while the caller uses this one.
 
-        Raises `OffsetRangeError` where the log begins after the next offset (retention moved while it was read) or
-        ends in front of it, `CorruptLogError` for a batch older than v2 or with damaged bounds, `PipelineError` where
-        nothing comes in time.
+        Raises `OffsetRangeError` if the log begins after the next offset (retention deleted records meanwhile) or ends
+        before it. Raises `CorruptLogError` for a batch older than v2 or with damaged bounds, and `PipelineError` if
+        nothing is received in time.
         """
         where, offset, moved = TopicPartition(topic, partition), start, time.monotonic()
         ahead, most = None, _FIRST_BYTES
@@ -171,16 +171,16 @@ class Kafka:
                     raise self._stuck(where, offset, end, is_throttled=fetched is None)
         finally:
             if ahead:
-                ahead.connection.close()  # nobody takes its answer, which would be kept
+                ahead.connection.close()  # its answer would otherwise be kept for a receiver
 
     def _ask_ahead(self, where: TopicPartition, offset: int, most: int) -> _Ahead | None:
-        with contextlib.suppress(PassingError, UnreachableError):  # it is asked again, with patience
+        with contextlib.suppress(PassingError, UnreachableError):  # the next request is repeated if it fails
             connection = self._routes.leader(where)
             return _Ahead(connection, connection.send(_fetch(where, offset, most)))
         return None
 
     def _fetched(self, where: TopicPartition, offset: int, most: int, ahead: _Ahead | None) -> Fetched | None:
-        """A leader's answer; None from one that throttles (it holds the next request back, KIP-219)."""
+        """A leader's answer; None if the leader throttles (it delays the next request, KIP-219)."""
         waiting = [ahead] if ahead else []
 
         def ask() -> Fetched | None:
@@ -232,12 +232,13 @@ def _fetch(where: TopicPartition, offset: int, most: int) -> FetchTails:
 
 
 def portion(left: int, offsets: int, size: int) -> int:
-    """How many bytes to ask for with so many offsets left, where as many as `offsets` took `size` bytes."""
+    """How many bytes to request if `left` offsets are left, where the last `offsets` offsets took `size` bytes."""
     return min(FETCH_BYTES, left * size * 11 // (10 * offsets) + _SPARE_BYTES)
 
 
 def bounds(records: memoryview, where: TopicPartition, offset: int) -> tuple[int, int]:
-    """The offset after the last whole batch of a record set that was asked for at `offset`, and the size of those.
+    """The offset after the last whole batch of a record set that was requested at `offset`, and the size of its whole
+    batches.
 
     Raises `CorruptLogError`.
     """

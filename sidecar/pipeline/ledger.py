@@ -1,21 +1,22 @@
-"""How far an exported table has come: the offset after the last one, per partition, in the same commit as the rows.
+"""The offsets of an exported table: per partition the offset after the last exported one, in the same commit as the
+rows.
 
 Theory of operation. A Delta log may hold, for any application id, a version (`txn`, SetTransaction in Delta's
 protocol). Here the application is a partition of a topic, and its version the next offset that the table lacks. A
-commit holds rows *and* the new offsets of their partitions, so there is no moment between the two, and no checkpoint
-or batch number has a say in what the table holds: after a crash, a deleted checkpoint or a second export beside this
-one, the table's own offsets show what is still to be appended. kafka-delta-ingest keeps its offsets the same way.
+commit holds rows *and* the new offsets of their partitions, so one never exists without the other. No checkpoint or
+batch number decides what the table holds: after a crash, a deleted checkpoint or a second export at the same time, the
+table's own offsets show what is still to be appended. kafka-delta-ingest stores its offsets the same way.
 
-A writer that commits has read the offsets of its partitions within the transaction. Delta refuses a commit where
-another one has changed what it has read (ConcurrentTransactionException), so of two writers with the same rows one is
-refused, looks again, and finds nothing left to write. Nothing here decides what is read from Kafka.
+A writer reads the offsets of its partitions within the transaction. Delta refuses its commit if another commit has
+changed what it read (ConcurrentTransactionException). So of two writers with the same rows one is refused, reads the
+offsets again, and finds nothing left to write. Nothing here decides what is read from Kafka.
 
-RESTORE brings back an older version's rows and not its offsets, and CLONE another table's. So commits that others have
-made since the offsets were written are looked through for one, and a reader that finds the table set back counts its
-rows anew. Where a partition has none, it begins as the table once did, which stands in its properties.
+RESTORE brings back an older version's rows but not its offsets, and CLONE copies another table's. So commits that
+others have made since the offsets were written are searched for one. If there is one, the export computes the offsets
+from the rows. A partition without rows begins as in the new table, whose properties hold these offsets.
 
-Delta's Python interface has no transactions with several `txn` actions: these are its own classes in the JVM, of the
-version that the lock of the jars names.
+Delta's Python interface has no transactions with several `txn` actions. So this module uses Delta's own classes in the
+JVM, of the version in the lock of the jars.
 """
 
 from __future__ import annotations
@@ -34,31 +35,31 @@ from sidecar.pipeline import tables
 from sidecar.pipeline.tables import KIND, Identity, TableError
 
 _NONE: Final = -1
-"""What Delta answers for an application that never wrote."""
+"""The version that Delta returns for an application that never wrote."""
 
 _FIRST: Final = 0
-"""The version of a table that was just made."""
+"""The version of a new table."""
 
 _BEGINS: Final = "sidecar.begins"
-"""A property: where the log began when the table was made. What was in front of that is no gap."""
+"""A property: where the log began when the table was made. Earlier offsets are no gap."""
 
 _SET_BACK: Final = "RESTORE", "CLONE"
 
 _HISTORY: Final = 20, 1_000, 2**31 - 1
-"""How many of the newest commits are searched, step by step: nearly always the newest one is an export's."""
+"""How many of the newest commits are searched, in growing steps: nearly always the newest one is an export's."""
 
 
 _MEANWHILE: Final = 100
-"""The most commits that may lie between reading a table and reading its history."""
+"""The most commits that may happen between reading a table and reading its history."""
 
 
 class MovedError(Exception):
-    """Somebody else has committed since the offsets were read: look again."""
+    """Another writer has committed since the offsets were read: read them again."""
 
 
 @dataclass(frozen=True, slots=True)
 class Appended:
-    """One commit: Delta's version of the table, its rows, and how many keys and values were not what they should be."""
+    """One commit: Delta's version of the table, its rows, and how many keys and values were corrupt."""
 
     version: int
     rows: int
@@ -66,7 +67,7 @@ class Appended:
 
 
 class Ledger:
-    """The offsets of one table, and its only writer's way to append. `topic` is of the cluster `cluster_id`."""
+    """The offsets of one table, and the only way to append to it. `topic` is of the cluster `cluster_id`."""
 
     def __init__(self, spark: SparkSession, path: str, cluster_id: str, topic: str) -> None:
         self._spark = spark
@@ -74,22 +75,22 @@ class Ledger:
         self._path = path
         self._prefix = f"sidecar:{cluster_id}:{topic}:"
         self._seen: int | None = None
-        """The version up to which it is known that nobody has set the table back; None: not looked yet."""
+        """The version up to which no commit was a RESTORE or CLONE; None: not checked yet."""
         self._looked = _NONE
-        """The version that was the newest one when that was asked."""
+        """The newest version when `is_set_back` was called last."""
         self._form: tuple[str, ...] | None = None
         self._known: tuple[int, dict[int, int]] = _NONE, {}
-        """A version of the table and its offsets: those of the newest one need not be read again."""
+        """A version of the table and its offsets, so that those of the newest version need not be read again."""
 
     def stands(self) -> dict[int, int]:
-        """The next offset that the table lacks, per partition it knows. Raises `TableError`."""
+        """The next offset that the table lacks, of each partition it knows. Raises `TableError`."""
         return self._stands(tables.snapshot(self._spark, self._path))
 
     def _stands(self, table: Any) -> dict[int, int]:
         version = int(table.version())
         if version == self._known[0]:
             return dict(self._known[1])
-        known = table.setTransactionsIfKnown()  # of the checksum beside a commit: nothing has to be read for them
+        known = table.setTransactionsIfKnown()  # from the checksum beside a commit: no log has to be read
         each = self._java(known.get() if known.isDefined() else table.setTransactions())
         found = {str(transaction.appId()): int(transaction.version()) for transaction in each}
         stands = {
@@ -101,7 +102,7 @@ class Ledger:
         return dict(stands)
 
     def is_set_back(self) -> bool:
-        """Whether the table got other rows by RESTORE or CLONE since its offsets were written: they do not fit then."""
+        """Whether RESTORE or CLONE changed the table's rows since its offsets were written: then they do not match."""
         self._looked = int(tables.snapshot(self._spark, self._path).version())
         return self._is_set_back(self._looked)
 
@@ -117,8 +118,8 @@ class Ledger:
         return False
 
     def counted(self, partitions: Iterable[int] | None = None) -> dict[int, int]:
-        """The offset after the last row of each of these partitions that has one; of None: of all, for which all of
-        the table is read.
+        """The offset after the last row of each of these partitions that has rows. `partitions` None: of all
+        partitions, which reads the whole table.
         """
         rows = self._spark.read.format("delta").load(self._path)
         if partitions is not None:
@@ -127,13 +128,13 @@ class Ledger:
         return {int(partition): int(last) + 1 for partition, last in found}
 
     def begins(self) -> dict[int, int]:
-        """Where the log began when the table was made; partitions that came later begin at 0 and are not among them."""
+        """Where the log began when the table was made. Later partitions begin at 0 and are not included."""
         metadata = tables.snapshot(self._spark, self._path).metadata()
         begins = tables.mapping(self._spark, metadata.configuration()).get(_BEGINS, "{}")
         return {int(partition): int(offset) for partition, offset in json.loads(begins).items()}
 
     def _read_by_the_last(self) -> int:
-        """The version that the last commit of offsets was made upon: a RESTORE after it did not count for that one."""
+        """The version that the last commit of offsets had read: it did not take account of a later RESTORE."""
         for limit in _HISTORY:
             mine = self._history(limit).where(F.col("operationParameters.queryId") == self._prefix.rstrip(":"))
             found = mine.orderBy(F.desc("version")).select("readVersion").first()
@@ -147,7 +148,9 @@ class Ledger:
     def create(
         self, identity: Identity, schema: StructType, partition_by: Sequence[str], begins: Mapping[int, int]
     ) -> bool:
-        """Make the table, which lacks everything from the offsets in `begins` on; False: another process was faster."""
+        """Create the table, which lacks everything from the offsets in `begins` on. False: another
+        process was faster.
+        """
         properties = {_BEGINS: json.dumps(dict(sorted(begins.items())))}
         made = tables.create(self._spark, self._path, identity, schema, partition_by, self._offsets(begins), properties)
         if made:
@@ -155,7 +158,7 @@ class Ledger:
         return made
 
     def expect(self) -> None:
-        """What the table is of now is what all rows are written for."""
+        """Remember the table's present columns and properties: all rows are written for these."""
         self._form = _form(tables.snapshot(self._spark, self._path).metadata())
 
     def append(
@@ -163,10 +166,11 @@ class Ledger:
     ) -> Appended:
         """Append rows and move the offsets of their partitions from `stands` to `ends`: both, or nothing.
 
-        Without rows the offsets alone are moved. A partition that is not in `stands` is new to the table. Raises
-        `MovedError` where the table stands elsewhere by now, before or while the rows were written, or was set back; an
-        answer to that, `anew`, where it was moved since it was looked at. Raises `TableError` where the table is of
-        another form than it was when that was expected: Delta would write these rows into any.
+        Without rows only the offsets are moved. A partition that is not in `stands` is new to the table. Raises
+        `MovedError` if the table's offsets differ from `stands`, before or while the rows are written, or if RESTORE or
+        CLONE changed it. With `anew`, which sets new offsets after that, only if the table has changed since
+        `is_set_back`. Raises `TableError` if the columns or properties differ from those at `expect`: Delta would not
+        notice.
         """
         transaction = tables.delta_log(self._session(rows), self._path).startTransaction()
         version = int(transaction.readVersion())
@@ -206,7 +210,7 @@ class Ledger:
         return [action(self._name(partition), end, now) for partition, end in ends.items()]
 
     def _operation(self, ends: Mapping[int, int]) -> Any:
-        """What the table's history shows; the offsets as a person would look for them."""
+        """The operation that the table's history shows, with the offsets in a readable form."""
         shown = self._jvm.scala.Option.apply(json.dumps({"offsets": {str(p): end for p, end in sorted(ends.items())}}))
         append = self._jvm.org.apache.spark.sql.streaming.OutputMode.Append()
         operation = getattr(self._jvm.org.apache.spark.sql.delta, "DeltaOperations$StreamingUpdate")
@@ -217,13 +221,15 @@ class Ledger:
 
 
 def _form(metadata: Any) -> tuple[str, ...]:
-    """What must not change while rows are written."""
+    """The columns and properties that must not change while rows are written."""
     kind = metadata.configuration().get(KIND)
     return str(metadata.schemaString()), str(metadata.partitionColumns()), str(kind)
 
 
 def _counted(added: Iterable[Mapping[str, Any]]) -> tuple[int, int]:
-    """Rows and corrupt ones, out of the statistics that Delta keeps of each file: nothing is read again."""
+    """The numbers of rows and of corrupt ones, from the statistics that Delta keeps of each file: no data is read
+    again.
+    """
     rows = corrupt = 0
     for file in added:
         statistics = json.loads(file.get("stats") or "{}")

@@ -1,9 +1,9 @@
-"""HTML pages of the jobs: one file each that needs nothing else, with plots over time in it, stacked bars and lines.
+"""HTML pages of the jobs: one self-contained file each, with plots over time as stacked bars and lines.
 
-Templates are package data (`templates/`); what they are given is escaped, names may hold anything. Only what is drawn
-is SVG, which stretches with the page. Labels are HTML around it, so that they are as large on a phone as on a screen,
-and colours come from the page's style sheet (`--series-0` to `--series-8`, see `templates/base.html`), which has them
-for light and dark. Records over time are added up in Spark to the few hundred bars that a page shows.
+Templates are package data (`templates/`); their values are escaped, because names may hold anything. Only the shapes
+are SVG, which stretches with the page. Labels are HTML around it, so they have the same size on a phone and on a
+screen. Colours come from the page's style sheet (`--series-0` to `--series-8`, see `templates/base.html`), which
+defines them for light and dark. Spark adds up records over time to the few hundred bars that a page shows.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from pyspark.sql import functions as F  # noqa: N812
 from sidecar.pipeline.errors import PipelineError
 
 Points: TypeAlias = "Sequence[tuple[int, float]]"
-"""Unix ms and a value, oldest first."""
+"""Times (Unix ms) and values, oldest first."""
 
 SERIES: Final = 9
-"""As many colours as the style sheet has."""
+"""The number of colours in the style sheet."""
 
 _SECOND: Final = 1_000
 _MINUTE: Final = 60 * _SECOND
@@ -37,7 +37,7 @@ _STEPS: Final = (
     *(number * _HOUR for number in (1, 2, 3, 6, 12)),
     *(number * _DAY for number in (1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000)),
 )
-"""Lengths of time that people count in, in ms."""
+"""Common lengths of time, in ms."""
 _UNITS: Final = ((_DAY, "day"), (_HOUR, "hour"), (_MINUTE, "minute"), (_SECOND, "second"), (1, "ms"))
 _X_TICKS: Final = 7
 _Y_TICKS: Final = 5
@@ -61,12 +61,12 @@ _DOT: Final = Markup('<path class="dot s{}" d="M{:.2f} {:.2f}h0"><title>{}</titl
 
 
 def bar_width(span_ms: int, most: int) -> int:
-    """The least length of time in which people count, of which at most about `most` bars cover `span_ms`."""
+    """The smallest common length of time with which about `most` bars or fewer cover `span_ms`."""
     return next((step for step in _STEPS if step * most >= span_ms), max(1, -(-span_ms // most)))
 
 
 def duration(width_ms: int) -> str:
-    """`5 seconds`, `1 hour`."""
+    """A length of time as text: `5 seconds`, `1 hour`."""
     size, unit = next((size, unit) for size, unit in _UNITS if width_ms % size == 0)
     number = width_ms // size
     return f"{number:,} {unit}{'s' if number > 1 and unit != 'ms' else ''}"
@@ -75,8 +75,8 @@ def duration(width_ms: int) -> str:
 def over_time(
     series: Mapping[str, Points], width_ms: int, label: str, marks: Mapping[int, str] | None = None
 ) -> Markup:
-    """Stacked bars: of each series points (begin of the bar, height); all bars are `width_ms` wide. `marks`: moments
-    that get a line, with what they are.
+    """Stacked bars. Each series has points (begin of the bar, height); all bars are `width_ms` wide. `marks`: times
+    that get a line, with their labels.
     """
     begins = [at for points in series.values() for at, _ in points]
     heights: dict[int, float] = {}
@@ -101,7 +101,7 @@ def lines(series: Mapping[str, Points], label: str) -> Markup:
     """A line with dots for each series."""
     times = [at for points in series.values() for at, _ in points]
     first, last = min(times), max(times)
-    if first == last:  # of one audit: its point stands between whole minutes
+    if first == last:  # a single audit: its point is drawn between whole minutes
         first = first // _MINUTE * _MINUTE - _MINUTE
         last = first + 3 * _MINUTE
     axes = _Axes(first, last, max(value for points in series.values() for _, value in points))
@@ -116,7 +116,7 @@ def lines(series: Mapping[str, Points], label: str) -> Markup:
 
 
 class _Axes:
-    """From when to when (Unix ms), and from 0 to what: places in the drawing, and the labels around it."""
+    """The range of time (Unix ms) and of values: positions in the drawing, and the labels around it."""
 
     def __init__(self, first: int, last: int, most: float) -> None:
         self._first, self._last = first, max(last, first + 1)
@@ -131,7 +131,7 @@ class _Axes:
         return _HEIGHT - value / self._top * _HEIGHT
 
     def figure(self, label: str, legend: Markup, shapes: Sequence[Markup]) -> Markup:
-        """The whole element."""
+        """The whole figure element."""
         whole = f"{_date(self._first)} {_clock(self._first, 1)} to {_date(self._last)} {_clock(self._last, 1)} UTC"
         heights = [self._step * number for number in range(round(self._top / self._step) + 1)]
         up = Markup().join(_UP.format(height / self._top * 100, _number(height)) for height in heights)
@@ -171,7 +171,7 @@ def _date(at_ms: int) -> str:
 
 
 def _clock(at_ms: int, step_ms: int) -> str:
-    """The time of day as exact as steps of `step_ms` are."""
+    """The time of day, as precise as steps of `step_ms` need."""
     moment = datetime.fromtimestamp(at_ms // _SECOND, UTC)
     if step_ms % _MINUTE == 0 and at_ms % _MINUTE == 0:
         return moment.strftime("%H:%M")
@@ -182,11 +182,11 @@ _BARS: Final = 120
 _OTHERS: Final = "others"
 _GENERATION: Final = "generation "
 _BEHIND_MS: Final = 4_102_444_800_000
-"""The year 2100: a producer that counts microseconds is far behind it."""
+"""The year 2100. Later timestamps are ignored: those of a producer that counts microseconds are far later."""
 
 
 def _in_order(series: Sequence[str]) -> list[str]:
-    """Generations as they rise; what is none stays where it is, behind them."""
+    """Generations in ascending order; other series follow in their order."""
 
     def place(name: str) -> tuple[bool, int]:
         number = name.removeprefix(_GENERATION)
@@ -197,13 +197,13 @@ def _in_order(series: Sequence[str]) -> list[str]:
 
 
 def dated(runs: DataFrame) -> DataFrame:
-    """Those with records whose timestamps are ones: clients may give any number, and -1 is none."""
+    """Runs with records and valid timestamps: clients may set any number, and -1 means none."""
     return runs.where("records > 0").where((earlier() > 0) & (later() < _BEHIND_MS))
 
 
 def bounds_of(runs: DataFrame) -> tuple[int, int, int] | None:
-    """From when to when they were written (Unix ms), and how wide a bar is, from multiples of which bars begin; None
-    where there are none.
+    """The first and the last time of the runs (Unix ms), and the width of a bar; the first is rounded down to a
+    multiple of it. None if there are no runs.
     """
     span = runs.agg(F.min(earlier()).alias("first"), F.max(later()).alias("last")).first()
     if span is None or span["first"] is None:
@@ -213,7 +213,7 @@ def bounds_of(runs: DataFrame) -> tuple[int, int, int] | None:
 
 
 def earlier() -> Column:
-    """When a run begins: clients may give times that fall."""
+    """The earlier of a run's first and last timestamp, which is taken as its begin: clients may set times that fall."""
     return F.least("first_timestamp_ms", "last_timestamp_ms")
 
 
@@ -223,8 +223,8 @@ def later() -> Column:
 
 
 def plots(runs: DataFrame, takeovers: Iterable[Mapping[str, Any]]) -> dict[str, Markup]:
-    """Records over time, by title: by producer, and by generation with marks where the owner changed (`takeovers`:
-    rows of that table). None where no run has a time.
+    """Plots of records over time, by title: by producer, and by generation with marks where the owner changed
+    (`takeovers`: rows of that table). Empty if no run has a valid time.
     """
     data = dated(runs)
     span = bounds_of(data)
@@ -246,8 +246,8 @@ def plots(runs: DataFrame, takeovers: Iterable[Mapping[str, Any]]) -> dict[str, 
 
 
 def bars(runs: DataFrame, first: int, width: int) -> dict[str, list[tuple[int, float]]]:
-    """Records per series and bar of `width` ms from `first` on. A run's are spread evenly over its time. The largest
-    series come first, generations as they rise; beyond nine series the smallest are added up.
+    """Records per series and bar of `width` ms from `first` on. The records of a run are spread evenly over its time.
+    The largest series come first, generations in ascending order; beyond nine series the smallest are added up.
     """
     begins, ends = (F.floor((each - first) / width) for each in (earlier(), later()))
     spread = runs.withColumns({"begins": begins, "ends": ends})
@@ -270,7 +270,7 @@ _YEAR_10000_MS: Final = 253_402_300_800_000
 
 
 def render(template: str, **values: Any) -> str:
-    """A page out of `templates/<template>`; a name that the template asks for and is not given is an error."""
+    """A page from `templates/<template>`; a missing value that the template uses is an error."""
     environment = Environment(
         loader=PackageLoader("sidecar.pipeline"), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
         lstrip_blocks=True,
@@ -281,7 +281,7 @@ def render(template: str, **values: Any) -> str:
 
 
 def write(path: Path, text: str) -> None:
-    """Write a page. Raises `PipelineError` where that cannot be."""
+    """Write a page. Raises `PipelineError` if that fails."""
     try:
         path.write_text(text, encoding="utf-8")
     except OSError as error:
@@ -289,7 +289,7 @@ def write(path: Path, text: str) -> None:
 
 
 def moment(at_ms: int) -> str:
-    """Unix ms for people; the number itself where it is in no year that they count: records may bear any."""
+    """Unix ms as readable text; the number itself if it is out of range: records may have any."""
     if not _YEAR_1_MS <= at_ms < _YEAR_10000_MS:
         return f"{at_ms} ms"
     return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")

@@ -1,6 +1,6 @@
-"""A point in time of a log: offsets per partition, given as they are, by a time, or as now. Reads no record.
+"""A point in time of a log: offsets per partition, given as offsets, as a time, or as now. Reads no record.
 
-What is found is pinned: a job that reads up to it comes to the same result whatever is written meanwhile.
+The offsets are pinned: a job that reads up to them has the same result whatever is written meanwhile.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ NOW = "now"
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """What there is of a log: from the start of each partition to the end of what is committed (last stable offset)."""
+    """The offsets of a log: from the start of each partition to the end of what is committed (last stable offset)."""
 
     topic: str
     starts: Mapping[int, int]
@@ -26,17 +26,17 @@ class Extent:
 
 
 def extent(kafka: Kafka, topic: str) -> Extent:
-    """Of now. Raises `UnknownTopicError`."""
+    """The present extent. Raises `UnknownTopicError`."""
     ends = kafka.stable_ends(topic)
     starts = kafka.starts(topic)
     return Extent(topic, {partition: starts.get(partition, 0) for partition in ends}, ends)
 
 
 def resolve(text: str, kafka: Kafka, log: Extent) -> dict[int, int]:
-    """The offset of each partition in front of which a point lies.
+    """The offset of each partition before which a point is.
 
-    `text` is `now`, offsets as JSON (`{"0": 5}`: below 5) or a time of ISO 8601, UTC where it names no zone: then it is
-    the first offset whose timestamp is not earlier. Raises `PointError` for anything else and `OffsetRangeError` for
+    `text` is `now`, offsets as JSON (`{"0": 5}`: below 5) or a time of ISO 8601, UTC if it has no zone: that means the
+    first offset whose timestamp is not earlier. Raises `PointError` for anything else and `OffsetRangeError` for
     offsets that the log does not have.
     """
     if text == NOW:
@@ -48,7 +48,7 @@ def resolve(text: str, kafka: Kafka, log: Extent) -> dict[int, int]:
 
 
 def listed(offsets: Mapping[int, int]) -> str:
-    """Offsets of partitions in a line for people."""
+    """Offsets of partitions as one line of text."""
     return " ".join(f"{partition}:{offset}" for partition, offset in sorted(offsets.items()))
 
 
@@ -92,8 +92,8 @@ def _checked(offsets: dict[int, int], log: Extent) -> dict[int, int]:
 
 
 def check_order(topic: str, before: Mapping[int, int], until: Mapping[int, int]) -> None:
-    """Raise `OffsetRangeError` where the first of two points lies behind the second: nothing after that is read, and
-    a diff from there on would find no change, whatever there is.
+    """Raise `OffsetRangeError` if the first of two points is after the second: a diff would read nothing after it, and
+    would report no change.
     """
     for partition, offset in sorted(before.items()):
         if offset > until[partition]:

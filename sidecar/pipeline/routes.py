@@ -1,10 +1,10 @@
-"""Where requests go: connections to brokers or nodes, which of them leads a partition, and how long is tried.
+"""Connections to brokers or nodes, the leaders of partitions, and retries within a time.
 
-A leader that moved, a broker that is away, a topic that was just created: each is asked about again, within a time. It
-knows no records; `sidecar.pipeline.kafka` says what is asked.
+A leader that moved, a broker that is unreachable, a topic that was just created: each request is tried again for a
+limited time. This module knows no records; `sidecar.pipeline.kafka` defines the requests.
 
 A connection sends a request and awaits its answer, each within a time. Answers come in the order of requests, so giving
-one up ends the connection; it never connects again by itself and knows no topics.
+up on one closes the connection. A connection never reconnects by itself and knows no topics.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _LONGEST_ANSWER: Final = 256 * 1024 * 1024
 
 
 class Pending(NamedTuple, Generic[AnswerT]):
-    """A request whose answer is still to be received."""
+    """A request whose answer was not received yet."""
 
     request: Request[AnswerT]
     correlation_id: int
@@ -43,7 +43,7 @@ class Pending(NamedTuple, Generic[AnswerT]):
 
 class Connection:
     """A connection to `address`, opened within `timeout` seconds. All methods raise `UnreachableError`, or
-    `PipelineError` for answers that make no sense.
+    `PipelineError` for invalid answers.
     """
 
     def __init__(self, address: tuple[str, int], timeout: float, security: Security) -> None:
@@ -69,18 +69,18 @@ class Connection:
         return f"{self.address[0]}:{self.address[1]}"
 
     def _round_trip(self, request: bytes, timeout: float) -> bytes:
-        """Of whole frames."""
+        """Send a whole frame and receive one."""
         deadline = time.monotonic() + timeout
         self._socket.sendall(request)
         size = self._size(deadline)
         return I32.pack(size) + self._read(size, deadline)
 
     def call(self, request: Request[AnswerT], timeout: float) -> AnswerT:
-        """Send a request and wait `timeout` seconds at most for its answer."""
+        """Send a request and wait for its answer, at most `timeout` seconds."""
         return self.receive(self.send(request), timeout)
 
     def send(self, request: Request[AnswerT]) -> Pending[AnswerT]:
-        """Send a request without waiting: the answer comes after those of the requests sent before."""
+        """Send a request without waiting: its answer comes after those of earlier requests."""
         self._correlation_id += 1
         try:
             self._socket.sendall(encode_frame(request, self._correlation_id, CLIENT_ID))
@@ -89,7 +89,7 @@ class Connection:
         return Pending(request, self._correlation_id)
 
     def receive(self, pending: Pending[AnswerT], timeout: float) -> AnswerT:
-        """The answer to a request. Those to earlier ones that nobody has received yet are kept for them."""
+        """The answer to a request. Answers to earlier requests that were not received yet are kept for them."""
         deadline = time.monotonic() + timeout
         wanted = pending.correlation_id
         try:
@@ -130,7 +130,7 @@ class Connection:
         return UnreachableError(f"{self}: {why}")
 
     def close(self) -> None:
-        """End it; once is enough."""
+        """Close it; may be called again."""
         self.is_closed = True
         with contextlib.suppress(OSError):
             self._socket.close()
@@ -140,7 +140,7 @@ T = TypeVar("T")
 
 _PAUSE_S: Final = 0.1
 _UNKNOWN_FOR_S: Final = 2.0
-"""A topic that was just created is not known to every broker at once."""
+"""For how long a topic may be unknown: not every broker knows a new topic at once."""
 
 _CONNECT_S: Final = 10.0
 
@@ -157,14 +157,14 @@ _NEEDED: Final = {METADATA: (DescribeTopics, "Metadata"), LIST_OFFSETS: (ListOff
 
 
 class PassingError(PipelineError):
-    """An answer that another try may change."""
+    """An error that another try may resolve."""
 
     def __init__(self, what: str, code: int) -> None:
         super().__init__(f"{what}: {error_name(code)} ({code})")
 
 
 class Routes:
-    """Connections to a cluster. `timeout`, in seconds, is that of a request and that of all tries together."""
+    """Connections to a cluster. `timeout`, in seconds, limits each request, and all tries of it together."""
 
     def __init__(self, bootstrap: str, timeout: float, security: Mapping[str, str]) -> None:
         self.bootstrap = bootstrap
@@ -176,12 +176,12 @@ class Routes:
         self._leaders: dict[str, dict[int, int]] = {}
 
     def close(self) -> None:
-        """End all connections."""
+        """Close all connections."""
         while self._connections:
             self._connections.popitem()[1].close()
 
     def retried(self, ask: Callable[[], T], topic: str | None = None) -> T:
-        """What `ask` returns, tried again while it cannot be answered, with leaders looked up anew."""
+        """What `ask` returns. Calls it again, with leaders looked up anew, while it fails with a passing error."""
         deadline = time.monotonic() + self.timeout
         while True:
             try:
@@ -195,7 +195,9 @@ class Routes:
                         self.leaders(topic, refresh=True)
 
     def judge(self, what: str, topic: str, code: int) -> None:
-        """Raise what an error code of a partition means: `PassingError`, or `PipelineError` for good."""
+        """Raise the error for the error code of a partition: `PassingError`, or `PipelineError` if
+        a retry cannot help.
+        """
         if not code:
             return
         if code in _PASSING:
@@ -205,7 +207,7 @@ class Routes:
         raise PipelineError(f"{what}: {error_name(code)} ({code})")
 
     def leaders(self, topic: str, *, refresh: bool = False) -> dict[int, int]:
-        """The leader of each partition, -1 where there is none. Raises `UnknownTopicError`."""
+        """The leader of each partition, -1 if it has none. Raises `UnknownTopicError`."""
         if refresh or topic not in self._leaders:
             self._leaders.pop(topic, None)
             deadline = time.monotonic() + min(_UNKNOWN_FOR_S, self.timeout)
@@ -221,24 +223,24 @@ class Routes:
         return UnknownTopicError(f"there is no topic {topic} at {self.bootstrap}: {more}")
 
     def _described(self, topic: str) -> dict[int, int] | None:
-        """None for a topic that is not known."""
+        """The leader of each partition; None if the topic is unknown."""
         described = self.describe((topic,)).topic(topic)
         if described.error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             return None
         if described.error == ErrorCode.INVALID_TOPIC_EXCEPTION:
             raise self._unknown(topic)
-        if described.error != ErrorCode.LEADER_NOT_AVAILABLE:  # some partitions have one nevertheless
+        if described.error != ErrorCode.LEADER_NOT_AVAILABLE:  # some partitions have a leader nevertheless
             self.judge(f"topic {topic}", topic, described.error)
         return described.leaders
 
     def describe(self, topics: tuple[str, ...] | None) -> ClusterDescription:
-        """Metadata of these topics, of None of all."""
+        """Metadata of these topics; None: of all topics."""
         layout = self.ask(DescribeTopics(topics))
         self._brokers = layout.brokers or self._brokers
         return layout
 
     def ask(self, request: Request[AnswerT]) -> AnswerT:
-        """The answer of the first of all known addresses that answers."""
+        """Send a request to the known addresses in turn, and return the first answer."""
         failures: list[str] = []
         for address in dict.fromkeys([*self._connections, *self._brokers.values(), *self._seeds]):
             try:
@@ -248,7 +250,7 @@ class Routes:
         raise UnreachableError("; ".join(failures))
 
     def leader(self, where: TopicPartition) -> Connection:
-        """The connection to a partition's leader. Raises `PassingError` while there is none."""
+        """The connection to a partition's leader. Raises `PassingError` if it has none at present."""
         leaders = self.leaders(where.topic)
         if where.partition not in leaders:
             raise PipelineError(
@@ -257,13 +259,13 @@ class Routes:
         return self.to(leaders[where.partition], str(where))
 
     def to(self, broker: int, led: str) -> Connection:
-        """The connection to a broker, which leads what `led` names. Raises `PassingError` where nobody does."""
+        """The connection to a broker; `led` names what it leads. Raises `PassingError` if there is no such broker."""
         if broker not in self._brokers:
             raise PassingError(f"{led} has no leader", ErrorCode.LEADER_NOT_AVAILABLE)
         return self._at(self._brokers[broker])
 
     def _at(self, address: tuple[str, int]) -> Connection:
-        """The connection to an address, opened and asked for its versions the first time."""
+        """The connection to an address. The first time it is opened and its API versions are requested."""
         found = self._connections.get(address)
         if found is None or found.is_closed:
             self._connections.pop(address, None)
@@ -292,7 +294,7 @@ def _check_versions(connection: Connection, timeout: float) -> None:
 
 
 def addresses(bootstrap: str) -> tuple[tuple[str, int], ...]:
-    """`host:port,…` as pairs; 9092 where no port is named. Raises `PipelineError`."""
+    """`host:port,…` as pairs; the default port is 9092. Raises `PipelineError`."""
     try:
         return parse_addresses(bootstrap)
     except ValueError as error:

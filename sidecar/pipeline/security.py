@@ -1,10 +1,10 @@
-"""How a connection of a job begins: TLS and login, by the settings that librdkafka has, as nodes do it towards brokers.
+"""TLS and login of a job's connections, with librdkafka's settings; they work like those of nodes to brokers.
 
-`security.protocol` (PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL; PLAINTEXT where it is not given), `ssl.ca.location` (a
-file of PEM certificates; else the system's), and the others of `OPTIONS`. Secrets never stand in a message.
+`security.protocol` (PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL; default PLAINTEXT), `ssl.ca.location` (a file of PEM
+certificates; default: the system's), and the others of `OPTIONS`. Messages never contain secrets.
 
-These words are the ones between the parts of a job. They are made of a node's settings or of a file, and said again in
-the words of Kafka's Java client, with which Spark reads topics.
+The parts of a job pass these settings to each other. They come from a node's settings or from a file. For Kafka's Java
+client, with which Spark reads topics, they are translated.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ PROTOCOL: Final = "security.protocol"
 MECHANISM: Final = "sasl.mechanism"
 CHECK_HOST: Final = "ssl.endpoint.identification.algorithm"
 PROVIDER: Final = "sasl.oauthbearer.token.provider"
-"""An installed entry point, which librdkafka has no setting for."""
+"""The name of an installed entry point; librdkafka has no such setting."""
 TEXTS: Final = {
     "sasl.username": "kafka_sasl_username",
     "sasl.password": "kafka_sasl_password",
@@ -66,7 +66,7 @@ class Security:
 
     @classmethod
     def of(cls, settings: Mapping[str, str]) -> Security:
-        """Raises `PipelineError` for a setting that is unknown, missing, or asks for what is not supported, and for a
+        """Check the settings. Raises `PipelineError` for a setting that is unknown, missing or unsupported, and for a
         file that cannot be used.
         """
         unknown = sorted(set(settings) - set(OPTIONS))
@@ -102,8 +102,8 @@ class Security:
             raise PipelineError(str(error)) from None
 
     def wrap(self, connected: socket.socket, host: str) -> socket.socket:
-        """The socket to speak through. Raises `UnreachableError` for a handshake that fails, `PipelineError` for a
-        certificate that is not the host's, or not trusted.
+        """The socket to use after the TLS handshake, if any. Raises `UnreachableError` if the handshake fails,
+        `PipelineError` for a certificate that is not the host's, or not trusted.
         """
         if self._access.tls is None:
             return connected
@@ -115,7 +115,7 @@ class Security:
             raise UnreachableError(f"{host} lets nobody in: {in_words(error)}") from None
 
     def log_in(self, round_trip: Callable[[bytes], bytes], correlation_ids: Iterator[int], client_id: str) -> None:
-        """Log in where that is asked for. Raises `PipelineError` where it is refused."""
+        """Log in if the protocol requires it. Raises `PipelineError` if the login is refused."""
         if self._access.credentials is None:
             return
         try:
@@ -126,13 +126,13 @@ class Security:
 
 _SERVERS: Final = "bootstrap.servers"
 _MECHANISMS: Final = "sasl.mechanisms"
-"""librdkafka's other name of `sasl.mechanism`, which its own examples have."""
+"""librdkafka's other name of `sasl.mechanism`, used in its own examples."""
 _MODULES: Final = "org.apache.kafka.common.security"
 _PKCS8: Final = ("-----BEGIN PRIVATE KEY-----", "-----BEGIN ENCRYPTED PRIVATE KEY-----")
 
 
 def of_settings(settings: BrokerSettings) -> dict[str, str]:
-    """What `SIDECAR_KAFKA_…` says. Raises `UsageError`."""
+    """The settings in `SIDECAR_KAFKA_…`. Raises `UsageError`."""
     protocol = settings.kafka_security_protocol
     if protocol == "PLAINTEXT":
         return {}
@@ -151,8 +151,8 @@ def of_settings(settings: BrokerSettings) -> dict[str, str]:
 
 
 def of_file(path: Path) -> dict[str, str]:
-    """What a file of `name=value` lines says, in librdkafka's names, as `sidecar up --secure` writes them (`app.conf`).
-    Raises `UsageError`, without a value in it.
+    """The settings in a file of `name=value` lines with librdkafka's names, such as `app.conf` of `sidecar up
+    --secure`. Raises `UsageError`, whose message contains no value.
     """
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
@@ -165,7 +165,7 @@ def of_file(path: Path) -> dict[str, str]:
         name, equals, value = (part.strip() for part in line.partition("="))
         name = MECHANISM if name == _MECHANISMS else name
         if name == _SERVERS:
-            continue  # the commands have `--bootstrap`
+            continue  # the commands have `--bootstrap` for it
         if not equals or name not in OPTIONS:
             known = ", ".join(OPTIONS)
             raise UsageError(f"--client-config {path}, line {number}: no setting=value of one of {known}")
@@ -174,8 +174,8 @@ def of_file(path: Path) -> dict[str, str]:
 
 
 def for_java(security: Mapping[str, str]) -> dict[str, str]:
-    """Options of Spark's Kafka source that say the same to Kafka's Java client. Certificates and keys are read here, so
-    executors need no files but the system's. Raises `PipelineError`.
+    """The options of Spark's Kafka source with the same meaning for Kafka's Java client. Certificates and keys are read
+    here, so executors need no files but the system's. Raises `PipelineError`.
     """
     Security.of(security)  # checked as for every other connection of the job
     protocol = security.get(PROTOCOL, "PLAINTEXT").upper()
@@ -192,8 +192,8 @@ def for_java(security: Mapping[str, str]) -> dict[str, str]:
 def of_spark(
     bootstrap: str, topic: str, spark: SparkSession, options: Mapping[str, str], **offsets: Mapping[int, int]
 ) -> dict[str, str]:
-    """What Spark's Kafka source takes to read all committed records of a topic, with their headers, and to fail where
-    some are gone. `options`: others of its own; `offsets`: its options of this kind, each by partition.
+    """The options with which Spark's Kafka source reads all committed records of a topic, with their headers, and fails
+    if some were deleted. `options`: further options; `offsets`: its options with an offset per partition.
     """
     return {
         **options,
@@ -208,7 +208,7 @@ def of_spark(
 
 
 def by_partition(offsets: Mapping[int, int]) -> dict[str, int]:
-    """Offsets as JSON has them."""
+    """Offsets with partitions as text, for JSON."""
     return {str(partition): offset for partition, offset in sorted(offsets.items())}
 
 
@@ -237,7 +237,7 @@ def _tls(security: Mapping[str, str]) -> dict[str, str]:
 
 
 def _blocks(text: str, what: str) -> str:
-    """The PEM blocks of one kind: certificate and key may stand in one file."""
+    """The PEM blocks of one kind: a file may contain both certificate and key."""
     found: list[str] = []
     taken = False
     for line in text.splitlines():

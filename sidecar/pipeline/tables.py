@@ -1,8 +1,8 @@
-"""What identifies the Delta tables of the pipeline, and what is checked before one is touched.
+"""What identifies the Delta tables of the pipeline, and the checks before one is changed.
 
-A table says in its properties which job made it, of which topic of which cluster, and what its rows hold. Another
-cluster's records would fit in without a murmur: offsets alone cannot distinguish them. Here tables are made and looked
-at; no row is read or written.
+The properties of a table say which job made it, of which topic of which cluster, and what its rows hold. Without them
+another cluster's records could be appended unnoticed: offsets alone cannot distinguish them. This module creates tables
+and reads their metadata; it reads and writes no rows.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ _CONFLICTS: Final = ("io.delta.exceptions.", "io.delta.storage.commit")
 
 
 class TableError(PipelineError):
-    """A path that does not hold the table that was meant, or one that cannot be read."""
+    """The path does not hold the expected table, or one that cannot be read."""
 
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Which table it is: the job that writes it (`export`, `compact`, …) and the log whose records it holds.
+    """The identity of a table: the job that writes it (`export`, `compact`, …) and the log whose records it holds.
 
-    `topic` is the name that was read, a shadow's or a topic's: they may be allowed to different people.
+    `topic` is the name that was read, a shadow's or a topic's: different people may have access to them.
     """
 
     kind: str
@@ -45,13 +45,15 @@ class Identity:
 
     @property
     def properties(self) -> dict[str, str]:
-        """As they stand in a table."""
+        """The table properties."""
         return {KIND: self.kind, CLUSTER_ID: self.cluster_id, TOPIC: self.topic}
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A table as it is: Delta's own id of it, its properties, the columns with their types, and how it is laid out."""
+    """An existing table: Delta's own id of it, its properties, the columns with their types, and
+    its partition columns.
+    """
 
     table_id: str
     properties: Mapping[str, str]
@@ -60,14 +62,14 @@ class Found:
 
 
 def delta_log(spark: SparkSession, path: str) -> Any:
-    """Delta's log of a path, in the JVM. It knows nothing yet where there is no table."""
-    jvm: Any = spark._jvm  # noqa: SLF001 - Delta's Python interface ends above transactions
+    """Delta's log of a path, in the JVM. It is empty if there is no table."""
+    jvm: Any = spark._jvm  # noqa: SLF001 - Delta's Python interface has no transactions
     return jvm.org.apache.spark.sql.delta.DeltaLog.forTable(spark._jsparkSession, path)  # noqa: SLF001
 
 
 def snapshot(spark: SparkSession, path: str, *, whole: bool = False) -> Any:
-    """The newest state of a table; `whole` reads all of its log, which takes a second or two. Raises `TableError` where
-    it cannot be read.
+    """The newest state of a table; `whole` reads all of its log, which takes a second or two. Raises `TableError` if it
+    cannot be read.
     """
     jvm: Any = spark._jvm  # noqa: SLF001 - as above
     nothing = getattr(jvm.scala, "None$").__getattr__("MODULE$")
@@ -85,8 +87,8 @@ def snapshot(spark: SparkSession, path: str, *, whole: bool = False) -> Any:
 
 
 def look(spark: SparkSession, path: str, *, whole: bool = True) -> Found | None:
-    """The table at a path; None where there is nothing yet. Raises `TableError` for anything else that is there, and
-    for a log that cannot be read: all of it is tried, unless not `whole`.
+    """The table at a path; None if there is nothing yet. Raises `TableError` for anything else at the path, and for a
+    log that cannot be read: all of it is read, unless `whole` is False.
     """
     folder = Folder(spark, path)
     if folder.is_file():
@@ -101,7 +103,7 @@ def look(spark: SparkSession, path: str, *, whole: bool = True) -> Found | None:
     found = snapshot(spark, path, whole=whole)
     if found.version() < 0:
         if names == ["_delta_log"] and not folder.names("_delta_log"):
-            return None  # somebody is about to make it, or died doing so
+            return None  # another process is creating it, or died while it did
         raise TableError(
             f"{path}/_delta_log holds no version of a table: nothing was changed. Restore it from a copy, or name"
             " another path"
@@ -117,7 +119,7 @@ def look(spark: SparkSession, path: str, *, whole: bool = True) -> Found | None:
 
 
 def check(found: Found, path: str, identity: Identity) -> None:
-    """Raise `TableError` where the table is not the one that is meant, and say in which way."""
+    """Raise `TableError` if the table is not the expected one; the message says how it differs."""
     if KIND not in found.properties:
         raise TableError(f"{path} is a Delta table that no sidecar pipeline made: name another path")
     properties = {
@@ -132,7 +134,7 @@ def check(found: Found, path: str, identity: Identity) -> None:
 
 
 def make_or_check(spark: SparkSession, path: str, identity: Identity, schema: StructType) -> None:
-    """Make the table of a job that lays it out by no column, or see that it is that job's. Raises `TableError`."""
+    """Create the table of a job, without partition columns, or check that it is that job's. Raises `TableError`."""
     found = look(spark, path)
     if found is None:
         create(spark, path, identity, schema)
@@ -142,7 +144,7 @@ def make_or_check(spark: SparkSession, path: str, identity: Identity, schema: St
 
 
 def check_memory(found: Found, path: str) -> None:
-    """Raise `TableError` where Delta is configured to forget, after a time, how far the table has come."""
+    """Raise `TableError` if Delta is configured to delete the table's offsets after a time."""
     if _FORGETTING in found.properties:
         raise TableError(
             f"the table at {path} forgets its offsets, as its property {_FORGETTING} says"
@@ -151,7 +153,7 @@ def check_memory(found: Found, path: str) -> None:
 
 
 def check_form(found: Found, path: str, schema: StructType, partition_by: Sequence[str]) -> None:
-    """Raise `TableError` where its columns are others than those that would be written."""
+    """Raise `TableError` if its columns differ from those that would be written."""
     wanted = {field.name: field.dataType.simpleString() for field in schema.fields}
     for name in dict.fromkeys([*wanted, *found.columns]):
         if wanted.get(name) != found.columns.get(name):
@@ -176,11 +178,11 @@ def create(
     beside: Sequence[Any] = (),
     extra: Mapping[str, str] | None = None,
 ) -> bool:
-    """Make an empty table, unless another process was faster: False then. `beside` are actions for the same commit,
-    `extra` are properties beside those of its identity. Raises `TableError` where nothing can be written.
+    """Create an empty table; False if another process was faster. `beside` are further actions for the same commit,
+    `extra` are properties besides those of its identity. Raises `TableError` if nothing can be written.
 
-    A commit as `append` of the ledger makes them, not by Delta's builder: that takes seconds, and has no way to commit
-    anything beside. What is found after a crash is a table, or nothing that is in anybody's way.
+    It commits like `append` of the ledger, not with Delta's builder, which takes seconds and cannot commit further
+    actions. After a crash there is a table, or nothing that blocks another one.
     """
     jvm: Any = spark._jvm  # noqa: SLF001 - as above
     delta, option = jvm.org.apache.spark.sql.delta, jvm.scala.Option
@@ -221,7 +223,7 @@ def is_conflict(error: BaseException) -> bool:
 
 
 def scala_seq(spark: SparkSession, values: Sequence[Any]) -> Any:
-    """An immutable one, as Delta's classes take it."""
+    """An immutable sequence, as Delta's classes take it."""
     jvm: Any = spark._jvm  # noqa: SLF001 - as above
     java = jvm.java.util.ArrayList()
     for value in values:
@@ -247,6 +249,6 @@ def _scala_map(spark: SparkSession, values: Mapping[str, str]) -> Any:
 
 
 def mapping(spark: SparkSession, scala_map: Any) -> dict[str, str]:
-    """A map of Scala's with text in it."""
+    """A Scala map of strings as a dict."""
     jvm: Any = spark._jvm  # noqa: SLF001 - as above
     return dict(jvm.scala.jdk.javaapi.CollectionConverters.asJava(scala_map))

@@ -1,1 +1,1 @@
-"""`sidecar bench`: the command, what is measured, where, and by which client."""
+"""`sidecar bench`: the command, the measurements, their topics, and the client."""

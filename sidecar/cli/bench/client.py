@@ -1,6 +1,7 @@
-"""A blocking Kafka client of a few lines, for measurements: batches are built beforehand, so the server is timed.
+"""A small blocking Kafka client for measurements: batches are built in advance, so only the server's time is measured.
 
-It retries nothing by itself and knows no groups and no versions but those that it sends. A login is not renewed.
+It retries nothing by itself, knows no consumer groups, and supports only the API versions that it sends. Its login is
+not renewed.
 """
 
 from __future__ import annotations
@@ -33,10 +34,10 @@ _RECEIVE_BYTES: Final = 65_536
 _LENGTH: Final = struct.Struct(">i")
 _ACKS: Final = struct.Struct(">h")
 _ACKS_BEHIND_CLIENT_ID: Final = 4 + 10 + 2
-"""Length prefix, request header without the client id's text, no transactional id."""
+"""Length prefix, request header without the client id's text, and null as transactional id."""
 _TIMES_AT: Final = 27
 _TIMES: Final = struct.Struct(">qq")
-"""Base and newest timestamp in the header of a batch whose records are all of one time."""
+"""Base and newest timestamp in the header of a batch whose records all have the same time."""
 
 OPEN: Final = Security()
 """Plain TCP, no login."""
@@ -49,11 +50,11 @@ PASSING: Final = frozenset(
         ErrorCode.REQUEST_TIMED_OUT,
     }
 )
-"""Codes of Produce that ask to be tried again."""
+"""Error codes of Produce after which the request is to be repeated."""
 
 
 class RefusedError(RuntimeError):
-    """A request got an error code; `code` is Kafka's."""
+    """A request was answered with an error; `code` is Kafka's."""
 
     def __init__(self, what: str, code: int) -> None:
         super().__init__(f"{what}: error {code}")
@@ -78,11 +79,11 @@ class Connection:
             raise
 
     def send(self, frame: bytes | bytearray) -> None:
-        """Send a whole frame; afterwards its memory is the caller's again."""
+        """Send a whole frame; afterwards the caller may reuse its memory."""
         self._socket.sendall(frame)
 
     def receive(self) -> bytearray:
-        """The next whole answer, length prefix included."""
+        """Receive the next whole answer, length prefix included."""
         have = self._received
         while len(have) < _LENGTH.size or len(have) < _LENGTH.size + _LENGTH.unpack_from(have)[0]:
             piece = self._socket.recv(_RECEIVE_BYTES)
@@ -105,7 +106,7 @@ class Connection:
         return decode_frame(request, 0, answer, _LENGTH.size, len(answer))
 
     def close(self) -> None:
-        """End it; a thread that waits for an answer gets ConnectionError."""
+        """Close it; a thread that waits for an answer gets ConnectionError."""
         with suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()
@@ -118,7 +119,7 @@ class Connection:
 
 
 class DeleteTopic(View[int], of=DELETE_TOPICS, version=1):
-    """Delete one topic; answers the error code."""
+    """Delete one topic; returns the error code."""
 
     topic: str
 
@@ -130,7 +131,7 @@ class DeleteTopic(View[int], of=DELETE_TOPICS, version=1):
 
 
 def new_producer(connection: Connection) -> Stamp:
-    """A producer id; a broker that has just started may still be asking for its first block of them."""
+    """Get a producer id. Retries, because a broker that has just started may not have its first block of ids yet."""
     deadline = time.monotonic() + _TIMEOUT_S
     while True:
         found = connection.ask(InitProducerId(None, 60_000))
@@ -142,7 +143,7 @@ def new_producer(connection: Connection) -> Stamp:
 
 
 class BatchFrame:
-    """A Produce request with one batch for one partition, made once and stamped again for each time it is sent."""
+    """A Produce request with one batch for one partition, built once and stamped anew for each time it is sent."""
 
     def __init__(
         self, partition: TopicPartition, batch: bytearray, *, client_id: str = CLIENT_ID, acks: int = -1
@@ -160,7 +161,7 @@ class BatchFrame:
         return self._frame
 
     def check(self, answer: bytearray) -> None:
-        """Raises RefusedError where the batch was not appended."""
+        """Raise RefusedError if the batch was not appended."""
         (result,), _ = produce_upstream.decode_answer(answer, 0, len(answer), ProduceBatch.api_version)
         if result.error:
             raise RefusedError(f"Produce to {self._partition} ({result.message})", result.error)

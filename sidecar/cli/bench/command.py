@@ -1,4 +1,4 @@
-"""`sidecar bench`: what a node costs, measured against the Kafka behind it in one run, in rounds that take turns."""
+"""`sidecar bench`: what a node costs, compared with the Kafka behind it in one run, in alternating rounds."""
 
 from __future__ import annotations
 
@@ -34,18 +34,20 @@ _MEGABYTE: Final = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """By target: the rate of each round, and nanoseconds of all round trips."""
+    """Results by target: the rate of each round, and the nanoseconds of all round trips."""
 
     rates: Mapping[str, list[Rate]]
     round_trips: dict[str, list[int]]
 
     def last(self) -> str:
-        """The newest round, for people."""
+        """The newest round as text."""
         return ", ".join(f"{name} {rates[-1].per_second:,.0f} records/s" for name, rates in self.rates.items())
 
 
 def as_data(found: Found, targets: Mapping[str, Sequence[str]], said: Mapping[str, Any]) -> dict[str, Any]:
-    """As `-o json` prints it. Ratios are node to direct: of rates the median of the rounds' own, null without."""
+    """The data for `-o json`. Ratios are node to direct; for rates it is the median of the rounds' ratios, null without
+    direct.
+    """
     throughput = {name: _throughput(rates, said["size"]) for name, rates in found.rates.items()}
     latency = {name: _latency(took) for name, took in found.round_trips.items() if took}
     return {
@@ -96,7 +98,7 @@ def _ratios(found: Found, latency: Mapping[str, Mapping[str, Any]]) -> dict[str,
 
 
 def as_text(data: Mapping[str, Any]) -> str:
-    """A line for each figure, a column for each target."""
+    """A row for each figure, a column for each target."""
     names = list(data["targets"])
     ratios: Mapping[str, float] = data["ratio"] or {}
     throughput, latency = data["throughput"], data["latency_ms"]
@@ -119,7 +121,7 @@ def as_text(data: Mapping[str, Any]) -> str:
 DIRECT: Final = "direct"
 NODE: Final = "node"
 _WARM_SHARE: Final = 10
-"""The round before the first one is so many times shorter, and does not count."""
+"""The warm-up round is shorter by this factor, and does not count."""
 
 
 @examples(
@@ -219,7 +221,7 @@ def bench(
         at_node = _as_the_node(api, direct) if client_config is None else of_file(client_config)
         securities = {DIRECT: Security.of(direct), NODE: Security.of(at_node)}
     _check(targets, securities)
-    with handled_by(signal.default_int_handler, ENDING):  # topics are deleted then, too
+    with handled_by(signal.default_int_handler, ENDING):  # in this block Ctrl-C still deletes the topics
         found = _measure(targets, securities, api, said)
     data = as_data(found, {name: [f"{host}:{port}" for host, port in each] for name, each in targets.items()}, said)
     write(data, shared.output, lambda: as_text(data))
@@ -259,7 +261,7 @@ def _measure(
 
 
 def _round(number: int, clients: Mapping[str, Clients], said: Mapping[str, Any], found: Found) -> None:
-    """Number 0 warms up. The side that begins changes from round to round."""
+    """Run a round; number 0 warms up. The target that begins changes from round to round."""
     records = said["records"] if number else max(1, said["records"] // _WARM_SHARE)
     for name in list(clients)[:: 1 if number % 2 else -1]:
         rate = clients[name].append(records)
@@ -271,13 +273,13 @@ def _round(number: int, clients: Mapping[str, Clients], said: Mapping[str, Any],
 
 
 def _node(api: AdminApi, bootstrap: str | None) -> Sequence[tuple[str, int]]:
-    status = api.get("/v1/status")  # asked in any case: a node has to be there, and policies are given by it
+    status = api.get("/v1/status")  # always requested: a node has to be there, and it sets policies
     plain = (each["advertise"] for each in status["listeners"] if each["security_protocol"] == "PLAINTEXT")
     return _addresses("--bootstrap", bootstrap or next(plain, str(status["advertise"])))
 
 
 def _as_the_node(api: AdminApi, direct: Mapping[str, str]) -> dict[str, str]:
-    """How clients connect to the node: by its own protocol, with the certificates and the login of `direct`."""
+    """How clients connect to the node: with its own protocol, and with the certificates and the login of `direct`."""
     settings = {each["setting"]: each["value"] for each in api.get("/v1/settings")["items"]}
     protocol = str(settings.get("SIDECAR_SECURITY_PROTOCOL") or "PLAINTEXT")
     kinds = [kind for kind, has in (("ssl.", protocol.endswith("SSL")), ("sasl.", protocol.startswith("SASL"))) if has]
@@ -292,7 +294,7 @@ def _addresses(option: str, text: str) -> Sequence[tuple[str, int]]:
 
 
 def _check(targets: Mapping[str, Sequence[tuple[str, int]]], securities: Mapping[str, Security]) -> None:
-    """Every target answers, all are the same Kafka, and the one that is called direct is no node."""
+    """Check that every target answers, that all are the same Kafka, and that the direct one is no node."""
     found = {}
     for name, where in targets.items():
         try:

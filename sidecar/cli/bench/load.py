@@ -1,6 +1,6 @@
-"""What is measured: records a second with several batches in flight, and round trips of single records one at a time.
+"""The measurements: records per second with several batches in flight, and round trips of single records one at a time.
 
-Figures are of acknowledged records. What a writer cannot append ends the measurement: nothing is sent a second time.
+Only acknowledged records count. A batch that cannot be appended ends the measurement: nothing is sent a second time.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ _SETTLE_S: Final = 30.0
 _WARM: Final = 3
 _MODULUS: Final = 2**31
 _RECORD_OVERHEAD: Final = 12
-"""Bytes of a record without key and headers, at most."""
+"""The most bytes that a record without key and headers needs besides its value."""
 
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What is sent. Sizes are bytes of values and of whole batches before compression; `acks` is 1 or -1 (all)."""
+    """The data to send. Sizes are bytes of values and of whole batches before compression; `acks` is 1 or -1 (all)."""
 
     record_bytes: int
     batch_bytes: int
@@ -40,17 +40,17 @@ class Load:
     codec: Codec
     in_flight: int
     seconds: float
-    """After which a measurement ends with what it has."""
+    """Seconds after which a measurement ends with what it has."""
 
     @property
     def per_batch(self) -> int:
-        """Records of a full batch, one at least."""
+        """Records of a full batch, at least one."""
         return max(1, self.batch_bytes // (self.record_bytes + _RECORD_OVERHEAD))
 
     def batch(self, records: int) -> bytearray:
-        """A batch of so many records, compressed, without a producer id and a time of its own.
+        """A batch of `records` records, compressed, without a producer id and a time.
 
-        Values are letters at random, as kafka-producer-perf-test sends them; the same in every run.
+        Values are random letters, as kafka-producer-perf-test sends them; the same in every run.
         """
         source = random.Random(0)
         values = ("".join(source.choices(string.ascii_uppercase, k=self.record_bytes)) for _ in range(records))
@@ -59,7 +59,7 @@ class Load:
 
 
 _batch = lru_cache(maxsize=8)(Load.batch)
-"""Letters at random take longer to make than to append: each batch is made once, for all partitions of all writers."""
+"""Random letters take longer to make than to append: each batch is made once, for all partitions of all writers."""
 
 
 class _LoadPartition:
@@ -84,16 +84,18 @@ class _LoadPartition:
         return self._frames[records].stamped(self._stamp, self._sequence, int(time.time() * 1000))
 
     def prepare(self, records: int) -> None:
-        """Make the frame for batches of so many records, unless it is there."""
+        """Make the frame for batches of `records` records, unless it exists."""
         if records not in self._frames:
             self._frames[records] = BatchFrame(self._partition, _batch(self._load, records), acks=self._load.acks)
 
     def receive(self, records: int) -> None:
-        """Take the answer to the oldest batch in flight, of so many records. Raises RefusedError, OSError."""
+        """Receive the answer to the oldest batch in flight, which has `records` records. Raises
+        RefusedError, OSError.
+        """
         self._frames[records].check(self._connection.receive())
 
     def settle(self) -> None:
-        """Append a record, again while the topic is still unknown, or being claimed."""
+        """Append a record; retry while the topic is still unknown, or is being claimed."""
         deadline = time.monotonic() + _SETTLE_S
         while True:
             try:
@@ -108,7 +110,7 @@ class _LoadPartition:
                 return
 
     def round_trip(self) -> int:
-        """Nanoseconds from a record to its answer."""
+        """Nanoseconds from sending a record to its answer."""
         frame = self.frame(1)
         start = time.perf_counter_ns()
         answer = self._connection.exchange(frame)
@@ -124,7 +126,7 @@ class Writer:
     def __init__(
         self, topic: str, leaders: Mapping[int, tuple[str, int]], load: Load, security: Security = OPEN
     ) -> None:
-        """`leaders`: address by partition, of the partitions that are this writer's."""
+        """`leaders`: the leader's address of each partition of this writer."""
         self._load = load
         self._connections: dict[tuple[str, int], Connection] = {}
         try:
@@ -142,19 +144,19 @@ class Writer:
             raise
 
     def prepare(self, records: int) -> None:
-        """Make what `append` sends, so that it costs no time there."""
+        """Build the frames for `append` in advance, so that it measures no time for them."""
         sizes = self._sizes(records)
-        last = range(len(sizes))[-1:]  # it alone may not be full
+        last = range(len(sizes))[-1:]  # only the last batch may be smaller
         for index in (*range(min(len(sizes), len(self._partitions))), *last):
             self._partitions[index % len(self._partitions)].prepare(sizes[index])
 
     def _sizes(self, records: int) -> list[int]:
-        """The batches, by their records."""
+        """The number of records in each batch."""
         full, rest = divmod(records, self._load.per_batch)
         return [self._load.per_batch] * full + [rest] * bool(rest)
 
     def append(self, records: int, stop: threading.Event) -> int:
-        """Append `records`, or fewer where time is over; how many were acknowledged."""
+        """Append `records` records, or fewer if the time is over; returns how many were acknowledged."""
         sizes = self._sizes(records)
         in_flight: deque[tuple[_LoadPartition, int]] = deque()
         acknowledged, deadline = 0, time.monotonic() + self._load.seconds
@@ -171,12 +173,12 @@ class Writer:
         return acknowledged
 
     def round_trips(self, calls: int) -> list[int]:
-        """Nanoseconds of so many round trips; a few more before them pay for the switch and do not count."""
+        """Nanoseconds of `calls` round trips; a few more before them warm up and do not count."""
         its = self._partitions[0]
         return [its.round_trip() for _ in range(_WARM + calls)][_WARM:]
 
     def close(self) -> None:
-        """End its connections, also under a thread that waits there."""
+        """Close its connections, even while a thread waits for an answer."""
         for connection in self._connections.values():
             connection.close()
 
@@ -200,7 +202,7 @@ class Rate(NamedTuple):
 
 
 class Clients:
-    """All writers of one target, kept for all rounds: an exclusive topic belongs to them. A context manager."""
+    """All writers of one target, kept for all rounds, because they own an exclusive topic. A context manager."""
 
     def __init__(
         self,
@@ -210,7 +212,9 @@ class Clients:
         clients: int,
         security: Security = OPEN,
     ) -> None:
-        """Partition p is client p's, modulo their number; where they are more, several share one."""
+        """Partition p belongs to client p modulo `clients`. If there are more clients than partitions, several clients
+        share a partition.
+        """
         self._writers: list[Writer] = []
         self._stop = threading.Event()
         partitions = sorted(leaders)
@@ -223,7 +227,7 @@ class Clients:
             raise
 
     def append(self, records: int) -> Rate:
-        """All writers together append `records`, each its share."""
+        """Have all writers together append `records` records, each its share."""
         shares = [len(range(index, records, len(self._writers))) for index in range(len(self._writers))]
         for writer, share in zip(self._writers, shares, strict=True):
             writer.prepare(share)
@@ -236,11 +240,11 @@ class Clients:
                 ]
                 return Rate(sum(each.result() for each in running), time.perf_counter() - start)
             except BaseException:
-                self.close()  # so that no thread waits any more, and the pool ends
+                self.close()  # so that no thread waits any longer, and the pool ends
                 raise
 
     def round_trips(self, calls: int) -> list[int]:
-        """Nanoseconds, of the first writer alone."""
+        """Nanoseconds of round trips of the first writer."""
         return self._writers[0].round_trips(calls)
 
     def close(self) -> None:
@@ -257,8 +261,8 @@ class Clients:
 
 
 def alternate(targets: Mapping[str, Clients], calls: int, block: int = 50) -> dict[str, list[int]]:
-    """Round trips by target, in nanoseconds. Targets take turns many times a second, so that whatever the machine's
-    neighbours do meets all alike.
+    """Round trips by target, in nanoseconds. Targets alternate many times a second, so that other load on the machine
+    affects all targets equally.
     """
     found: dict[str, list[int]] = {name: [] for name in targets}
     order: Sequence[str] = list(targets)

@@ -1,6 +1,6 @@
-"""Where is measured: a Kafka, a node in front of it, and its own topic at each, deleted in the end.
+"""The targets of a measurement: a Kafka, a node in front of it, and an own topic at each, which is deleted in the end.
 
-Topics of others are never touched. Where one of its own cannot be deleted, it is named.
+Other topics are never changed. If an own topic cannot be deleted, a message names it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _GONE: Final = frozenset({ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION})
 
 
 def describe(addresses: Sequence[tuple[str, int]], *topics: str, security: Security = OPEN) -> ClusterDescription:
-    """What the first one that answers says of its cluster. Raises OSError of the last one."""
+    """The cluster as the first address that answers describes it. Raises OSError of the last one."""
     failure = OSError("no address")
     for address in addresses:
         try:
@@ -45,8 +45,8 @@ def describe(addresses: Sequence[tuple[str, int]], *topics: str, security: Secur
 def _ask_controller(
     addresses: Sequence[tuple[str, int]], security: Security, request: Request[AnswerT], code: Callable[[AnswerT], int]
 ) -> AnswerT:
-    """The first answer without error 41, which brokers give that are not the controller of a ZooKeeper cluster, else
-    the last one. Raises OSError.
+    """The first answer other than error 41, which brokers return that are not the controller of a ZooKeeper cluster;
+    else the last one. Raises OSError.
     """
     *others, last = describe(addresses, security=security).brokers.values()
     for address in (*others, last):
@@ -54,12 +54,12 @@ def _ask_controller(
             answer = connection.ask(request)
         if address == last or code(answer) != ErrorCode.NOT_CONTROLLER:
             return answer
-    raise AssertionError  # the last one returns
+    raise AssertionError  # the last one returns in the loop
 
 
 class Stage:
-    """A topic at each target, by the target's name; a context manager. `securities`: how connections to each begin,
-    plain TCP where it is not named.
+    """A topic at each target, by the target's name; a context manager. `securities`: how connections to each target
+    begin, plain TCP if it is not in there.
     """
 
     def __init__(
@@ -76,7 +76,9 @@ class Stage:
         self._governed: str | None = None
 
     def create(self, name: str, partitions: int, replication_factor: int) -> dict[int, tuple[str, int]]:
-        """Create the topic of a target; the leaders' addresses there, by partition. Raises CommandError, OSError."""
+        """Create the topic of a target; returns the leaders' addresses there, by partition. Raises CommandError,
+        OSError.
+        """
         topic, addresses, security = self.topics[name], self._targets[name], self._securities.get(name, OPEN)
         wanted = CreateTopics((NewTopic(topic, partitions, replication_factor),), _TIMEOUT_MS)
         outcome = _ask_controller(addresses, security, wanted, lambda answer: answer[topic].error)[topic]
@@ -94,7 +96,7 @@ class Stage:
             time.sleep(0.05)
 
     def govern(self, name: str, policy: Mapping[str, Any]) -> None:
-        """Give the topic of a target a policy. Raises CommandError."""
+        """Set a policy for the topic of a target. Raises CommandError."""
         self._governed = self.topics[name]
         self._api.put(topic_path(self.topics[name], "policy"), policy)
 
@@ -104,16 +106,16 @@ class Stage:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        with handled_by(_say_deleting, ENDING):  # a second Ctrl-C leaves no topics behind; what is done is bounded
+        with handled_by(_say_deleting, ENDING):  # a second Ctrl-C leaves no topics behind; this takes a limited time
             left: list[str] = []
-            if self._governed is not None and not self._forget(self._governed):  # first: nodes let go of the topic
+            if self._governed is not None and not self._forget(self._governed):  # first: nodes stop serving the topic
                 left.append(f"the policy of {self._governed}")
             left += [topic for name, topic in self.topics.items() if not self._delete(name, topic)]
         if left:
             complain("warning", f"left behind: {', '.join(left)}")
 
     def _delete(self, name: str, topic: str) -> bool:
-        """Delete a topic if it is there; whether it is gone."""
+        """Delete a topic if it exists; returns whether it no longer exists."""
         try:
             security = self._securities.get(name, OPEN)
             return _ask_controller(self._targets[name], security, DeleteTopic(topic), int) in _GONE
@@ -131,5 +133,5 @@ class Stage:
 
 
 def _say_deleting(_: int, __: object) -> None:
-    with suppress(OSError):  # the terminal may be gone
+    with suppress(OSError):  # the terminal may be closed
         click.echo("deleting what was created", err=True)

@@ -1,1 +1,1 @@
-"""What `sidecar doctor` looks at, one module per neighbour of a node. They look and change nothing."""
+"""The checks of `sidecar doctor`, one module per neighbour of a node. They change nothing."""

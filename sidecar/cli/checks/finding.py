@@ -7,7 +7,7 @@ from enum import StrEnum
 
 
 class Level(StrEnum):
-    """How bad it is: a failure blocks something, a warning nothing."""
+    """Severity: a failure blocks something, a warning nothing."""
 
     OK = "ok"
     WARN = "warn"
@@ -16,8 +16,8 @@ class Level(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What was looked at, what was seen, what to do about it ("" where nothing has to be done), and what does not work
-    until then ("" where everything does).
+    """The result of a check: its name, what was found, what to do about it ("" for nothing), and what does not work
+    until then ("" for nothing).
     """
 
     name: str
@@ -28,15 +28,15 @@ class Finding:
 
 
 def ok(name: str, detail: str) -> Finding:
-    """All is well."""
+    """A check without a problem."""
     return Finding(name, Level.OK, detail)
 
 
 def warn(name: str, detail: str, remedy: str) -> Finding:
-    """It works, but."""
+    """It works, but there is a problem."""
     return Finding(name, Level.WARN, detail, remedy)
 
 
 def fail(name: str, detail: str, remedy: str, blocks: str) -> Finding:
-    """It does not work, or not safely. `blocks`: what does not."""
+    """It does not work, or not safely. `blocks`: what does not work."""
     return Finding(name, Level.FAIL, detail, remedy, blocks)

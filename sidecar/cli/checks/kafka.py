@@ -1,8 +1,8 @@
-"""Is Kafka there, does it serve what a node needs, can somebody get round the sidecar, will fences last?
+"""Is Kafka reachable, does it support what a node needs, can clients bypass the sidecar, will fences last?
 
-Does somebody read a shadow past the nodes? It is empty there: such a member resets the cursors of its group. A
-coordinator knows the address that a member came from. Through a node that is the node's own, so a member from anywhere
-else has bypassed them; readers on a node's own machine cannot be distinguished from it.
+Does a consumer read a shadow without the nodes? The topic is empty in Kafka, so such a member resets the cursors of its
+group. A coordinator knows the address that a member came from. Through a node that is the node's own, so a member from
+any other address has bypassed the nodes. Readers on a node's own machine cannot be distinguished from it.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ from sidecar.security.broker_access import BrokerAccess, access_of
 from sidecar.settings import Address, Settings
 
 _AT_ONCE: Final = 100
-"""Groups in one question."""
+"""The most groups in one request."""
 _SHOWN: Final = 5
 
 
 class Member(NamedTuple):
-    """A member of a group that has partitions of a shadow. `host`: the address that its coordinator sees."""
+    """A group member that has partitions of a shadow. `host`: the address that its coordinator sees."""
 
     group: str
     client_id: str
@@ -60,7 +60,7 @@ class _DescribeGroups(View[list[tuple[str, Values]]], of=DESCRIBE_GROUPS, versio
 
 
 async def members_of(upstream: KafkaUpstream, shadows: Collection[str]) -> list[Member]:
-    """Everybody who has partitions of these topics. Raises UpstreamError, KafkaError."""
+    """All group members that have partitions of these topics. Raises UpstreamError, KafkaError."""
     found: list[Member] = []
     for broker in sorted(upstream.view.brokers):
         listed = await upstream.call(broker, ListGroups())
@@ -79,7 +79,7 @@ async def members_of(upstream: KafkaUpstream, shadows: Collection[str]) -> list[
 
 
 def assigned(assignment: bytes) -> list[str]:
-    """The topics in the assignment of a consumer (`ConsumerProtocolAssignment`); none in what is no such thing."""
+    """The topics in the assignment of a consumer (`ConsumerProtocolAssignment`); none if it is something else."""
     reader = Reader(assignment, 0, len(assignment))
     try:
         reader.i16()
@@ -93,8 +93,8 @@ def assigned(assignment: bytes) -> list[str]:
 
 
 def hosts_of(nodes: Iterable[str], towards: Iterable[tuple[str, int]]) -> set[str]:
-    """The addresses that brokers may see of these nodes. `towards`: brokers, for nodes that advertise a loopback
-    address and so run here.
+    """The addresses of these nodes that brokers may see. `towards`: the brokers, for nodes that advertise a loopback
+    address and so run on this machine.
     """
     found: set[str] = set()
     for node in nodes:
@@ -112,7 +112,7 @@ def _resolved(host: str) -> set[str]:
 
 
 def _own(host: str, port: int) -> set[str]:
-    """The address of this machine as a broker sees it; nothing is sent."""
+    """The address of this machine that a broker would see; sends nothing."""
     try:
         kind = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)[0]
         with socket.socket(kind[0], kind[1]) as probe:
@@ -123,7 +123,7 @@ def _own(host: str, port: int) -> set[str]:
 
 
 def judged(members: Sequence[Member], hosts: Collection[str]) -> Finding:
-    """Findings about consumers that read shadows. `hosts`: where members come from that came through a node."""
+    """Finding about consumers that read shadows. `hosts`: the addresses of members that came through a node."""
     strangers = sorted({member for member in members if member.host not in hosts})
     if strangers:
         shown = [f"{each.client_id} ({each.group}) at {each.host} reads {each.shadow}" for each in strangers[:_SHOWN]]
@@ -158,7 +158,7 @@ _NO_NODE: Final = "every node: without Kafka none serves"
 _NO_START: Final = "the start of every node"
 _EVERY_BROKER: Final = "a node needs every broker at the address it advertises"
 _SHORTEST_KEEP_ALIVE: Final = 5.0
-"""Seconds: a fence that has to be kept alive more often is lost by one slow takeover elsewhere."""
+"""Seconds: a fence that needs keep-alives more often is lost during one slow takeover elsewhere."""
 
 
 async def check_kafka(
@@ -194,7 +194,7 @@ async def check_kafka(
 
 
 async def _tokens(upstream: KafkaUpstream, settings: Settings) -> list[Finding]:
-    """Whether each broker takes a login by delegation token, where clients' connections are to log in so."""
+    """Whether each broker accepts logins by delegation token, if clients' connections are to use them."""
     mechanism = settings.kafka_delegation_tokens
     if mechanism is None:
         return []
@@ -223,7 +223,7 @@ def _upstream(servers: Sequence[Address], settings: Settings, access: BrokerAcce
 
 
 async def _silence(server: Address, settings: Settings, access: BrokerAccess) -> str:
-    """Why a bootstrap server does not answer; "" where it does. Before a login brokers answer ApiVersions alone."""
+    """Why a bootstrap server does not answer; "" if it does. Before a login brokers answer only ApiVersions."""
     upstream = _upstream([server], settings, access)
     try:
         served = await upstream.call(None, admin.ApiVersions())
@@ -241,7 +241,7 @@ async def _silence(server: Address, settings: Settings, access: BrokerAccess) ->
 
 
 async def _brokers(upstream: KafkaUpstream) -> list[Finding]:
-    """Each broker at the address it advertises: versions, and whether clients elsewhere could reach it too."""
+    """Check each broker at its advertised address: its versions, and whether clients elsewhere could reach it too."""
     found: list[Finding] = []
     open_to_others: list[str] = []
     for number, broker in sorted(upstream.view.brokers.items()):

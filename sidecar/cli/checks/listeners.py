@@ -1,5 +1,5 @@
-"""The listeners of a node: does each answer at its advertised address, with TLS where it has TLS and with a certificate
-that names the address? Without a node: are the ports free?
+"""The listeners of a node: does each answer at its advertised address, over TLS if it has TLS, and with a certificate
+for that address? Without a node: are the ports free?
 
 No login is tried: ApiVersions comes before it.
 """
@@ -27,7 +27,7 @@ _CLIENTS: Final = "clients: they are sent to this address"
 
 
 async def check_advertised(settings: Settings, status: Mapping[str, Any] | None) -> list[Finding]:
-    """Every advertised address. `status`: the node's own answer, None without a node."""
+    """Check every advertised address. `status`: the node's own answer, None without a node."""
     if status is None:
         return _check_free(settings)
     listeners: list[dict[str, str]] = status["listeners"]
@@ -73,7 +73,9 @@ async def _check_one(name: str, address: Address, protocol: str, settings: Liste
 
 
 def _context(settings: ListenerSettings | None) -> tuple[ssl.SSLContext, str]:
-    """Trusts the listener's own certificate, which has to name the address; where it is not known here, anything."""
+    """A context that trusts the listener's own certificate and checks its host name. If the certificate is not known
+    here, the context accepts any certificate.
+    """
     if settings is not None and settings.ssl_certificate is not None:
         return client_context(TlsFiles(ca=Path(settings.ssl_certificate))), " and its certificate"
     context = ssl.create_default_context()
@@ -83,7 +85,7 @@ def _context(settings: ListenerSettings | None) -> tuple[ssl.SSLContext, str]:
 
 
 async def _shake_hands(address: Address, context: ssl.SSLContext) -> None:
-    """Raises OSError, TimeoutError."""
+    """Do a TLS handshake. Raises OSError, TimeoutError."""
     async with asyncio.timeout(_TIMEOUT):
         _, writer = await asyncio.open_connection(*address, ssl=context)
     writer.transport.abort()

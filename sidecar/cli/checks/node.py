@@ -1,4 +1,6 @@
-"""The node itself, if one runs here: is it ready, are its files enough? Its listeners are in `listeners`."""
+"""The node itself, if one runs here: is it ready, is its limit of open files high enough? Its listeners are in
+`listeners`.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,7 @@ _FEW_FILES: Final = 4096
 
 @dataclass(frozen=True, slots=True)
 class NodeView:
-    """What a running node says: its status, governed topics, shadows, settings. `status` None: nobody answers."""
+    """The answers of a running node: its status, governed topics, shadows, settings. `status` None: no node answers."""
 
     findings: list[Finding]
     status: dict[str, Any] | None = None
@@ -29,7 +31,7 @@ class NodeView:
 
     @property
     def nodes(self) -> list[str]:
-        """The hosts that live nodes advertise; of this one those of every listener."""
+        """The hosts that live nodes advertise; for this node those of every listener."""
         if self.status is None:
             return []
         own = [Address.parse(each["advertise"]).host for each in self.status["listeners"]]
@@ -37,7 +39,7 @@ class NodeView:
 
 
 def look_at_node(api: AdminApi) -> NodeView:
-    """Ask the node at `api`."""
+    """Request the view from the node at `api`."""
     try:
         status = api.get("/v1/status")
         governed, shadows = _topics(api)
@@ -67,7 +69,7 @@ def _failing(check: dict[str, Any]) -> Finding:
 
 
 def _topics(api: AdminApi) -> tuple[list[str], frozenset[str]]:
-    """Governed topics and shadows; none where the node is not ready to list them: its own checks say why."""
+    """Governed topics and shadows; none if the node is not ready to list them: its own checks say why."""
     try:
         governed = [topic["topic"] for topic in api.topics(governed=True) if topic["partitions"]]
         return governed, frozenset(name for topic in api.topics(governed=False) for name in topic["shadows"])
@@ -76,7 +78,7 @@ def _topics(api: AdminApi) -> tuple[list[str], frozenset[str]]:
 
 
 def _sequence_ids(status: dict[str, Any]) -> list[Finding]:
-    """Topics whose sequence ids the node cannot know: they take no batch."""
+    """Warn about topics whose sequence ids the node cannot know: they accept no batches."""
     lost: int = status["deduplication"].get("lost", 0)
     if not lost:
         return []
@@ -86,7 +88,9 @@ def _sequence_ids(status: dict[str, Any]) -> list[Finding]:
 
 
 def check_files(view: NodeView) -> list[Finding]:
-    """The limit of open files: of the node where one runs, else of this shell, which a node would inherit."""
+    """Check the limit of open files: of the node if one runs, else of this shell, from which a node
+    would inherit it.
+    """
     whose = "this shell" if view.files is None else "the node"
     limit = view.files if view.files is not None else resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     if 0 <= limit < _FEW_FILES:

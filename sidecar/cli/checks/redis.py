@@ -1,4 +1,4 @@
-"""Is Redis there, does it keep what it is given, does its clock agree?"""
+"""Is Redis reachable, does it keep its data, is its clock right?"""
 
 from __future__ import annotations
 

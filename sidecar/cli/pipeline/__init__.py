@@ -1,4 +1,4 @@
-"""`sidecar pipeline`: the jobs on Spark. What they do is `sidecar.jobs`'."""
+"""`sidecar pipeline`: the jobs on Spark, which are in `sidecar.jobs`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`sidecar pipeline audit`: whether whole logs keep what the nodes promise."""
+"""`sidecar pipeline audit`: checks whether whole logs are as the nodes promise."""
 
 from __future__ import annotations
 
@@ -25,7 +25,9 @@ if TYPE_CHECKING:
 
 
 def lags_of(api: AdminApi) -> Callable[[str], list[Lag]]:
-    """Asks a node for the shadows of a topic and their cursors; where none answers says so once, and knows none."""
+    """Returns a function that requests a topic's shadows and their cursors from a node. If no node answers, it warns
+    once and returns nothing.
+    """
     silent: list[str] = []
 
     def lags(topic: str) -> list[Lag]:
@@ -49,7 +51,7 @@ def _behind(cursor: dict[str, Any]) -> int:
 
 _ASK_S: Final = 10.0
 _SHOWN: Final = 3
-"""Examples of each kind in a table for people; JSON and the page have more."""
+"""Examples of each kind in a table; JSON and the page have more."""
 _EXAMPLE: Final = (
     "topic",
     "kind",
@@ -138,7 +140,7 @@ def _as_text(found: Sequence[Audit]) -> str:
 
 
 def _explanations(found: Sequence[Audit]) -> list[str]:
-    """A sentence for each kind of which there is something."""
+    """A sentence for each kind with at least one finding."""
     is_there = {kind for each in found for kind, count in each.totals.items() if count}
     is_there |= {kind for each in found for kind in (GAPS, MALFORMED) if getattr(each, kind)}
     lines = [f"{kind}: {text}" for kind, text in EXPLAINED.items() if kind in is_there]

@@ -74,6 +74,8 @@ def compact(
 
 
 def _question(path: str) -> str:
-    """Of a table on this machine; whether there is one elsewhere only Spark could say. Older versions stay there."""
+    """The question before a table on this machine is replaced; only Spark could find tables elsewhere. Older versions
+    stay in the table.
+    """
     there = "://" not in path and Path(path, "_delta_log").is_dir()
     return f"There is a table at {path}: its rows are replaced, all of them. Replace them?" if there else ""

@@ -94,11 +94,11 @@ def export(
     """
     servers, security = running.source_of(shared.config, bootstrap, client_config)
     path = absolute(path)
-    logging.getLogger("py4j").setLevel(logging.CRITICAL)  # what a batch raises is reported here, in a sentence
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)  # errors of a batch are reported here, in a sentence
     stop = threading.Event()
 
     def end(number: int, _: object) -> None:
-        """After the commit under way; a second signal ends the process."""
+        """End after the running commit; a second signal ends the process."""
         running.say("ending behind the commit under way")
         stop.set()
         signal.signal(number, signal.SIG_DFL)
@@ -131,7 +131,7 @@ def export(
 
 
 def _schema(text: str) -> str:
-    """What a file holds, where it is the name of one."""
+    """The content of the file of that name, if there is one; else the text itself."""
     file = Path(text)
     try:
         return file.read_text() if len(text) < 4096 and file.is_file() else text

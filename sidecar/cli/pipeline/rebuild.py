@@ -1,5 +1,5 @@
-"""`sidecar pipeline rebuild`: what nodes know of a topic's sequence ids, out of its log by Spark, so that the next node
-reads only the rest.
+"""`sidecar pipeline rebuild`: computes with Spark, from a topic's log, what nodes know of its sequence ids, so that the
+next node reads only the rest.
 """
 
 from __future__ import annotations

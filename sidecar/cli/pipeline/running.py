@@ -1,4 +1,4 @@
-"""What every job needs of the command line: where Kafka is, a Spark session, and failures said in one sentence."""
+"""What every job needs from the command line: Kafka's address, a Spark session, and failures as one sentence."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ _JAVA: Final = "spark.driver.extraJavaOptions"
 
 
 def runs_on_spark(function: Callable[..., None]) -> Callable[..., None]:
-    """The options of a command that runs a job and prints data: `master` and `conf`, as `spark_session` takes them;
-    what was said comes as the first argument.
+    """Adds the options of a command that runs a job and prints data. `master` and `conf` are as in `spark_session`; the
+    shared options are the first argument.
     """
     conf = click.option(
         "--conf", multiple=True, metavar="KEY=VALUE", help="A setting of Spark's own, as for spark-submit; repeatable."
@@ -73,19 +73,19 @@ html_option = click.option(
     callback=_in_a_directory,
     help="Write a page with plots.",
 )
-"""A place where no page could be written in the end is refused before the work is done."""
+"""A path where the page could not be written is refused before the work begins."""
 
 
 def source_of(config: Path | None, bootstrap: str | None, client_config: Path | None) -> tuple[str, dict[str, str]]:
-    """Where to read, and how connections begin there, as `sidecar.pipeline.security` has it: `--bootstrap` and
-    `--client-config`, or what the settings say. Raises CommandError.
+    """Where to read, and the settings of connections there, as in `sidecar.pipeline.security`: from `--bootstrap` and
+    `--client-config`, or from the settings. Raises CommandError.
     """
     settings = settings_here(config, say if bootstrap is None else None)
     return bootstrap or ",".join(map(str, settings.bootstrap_servers)), security_of(settings, client_config)
 
 
 def security_of(settings: Settings, client_config: Path | None) -> dict[str, str]:
-    """How connections to what `--bootstrap` names begin. Raises CommandError."""
+    """The settings of connections to `--bootstrap`. Raises CommandError."""
     with failures_in_a_sentence():
         return of_settings(settings) if client_config is None else of_file(client_config)
 
@@ -94,8 +94,8 @@ def security_of(settings: Settings, client_config: Path | None) -> dict[str, str
 def spark_session(
     master: str, conf: tuple[str, ...] = (), *, progress: bool = True, brief: bool = False
 ) -> Iterator[SparkSession]:
-    """A session for one job; says where Spark's page is, and now and then that the job goes on, unless `progress` is
-    off: for jobs that have no end. `brief`: the job ends before it would pay to compile for speed.
+    """A session for one job. Prints the address of Spark's page, and from time to time that the job continues, unless
+    `progress` is off (for jobs without an end). `brief`: the job is too short for compiling for speed.
     """
     settings = settings_of_spark(master, conf, brief=brief)
     from sidecar.jobs.session import opened  # noqa: PLC0415 - takes as long as all the rest
@@ -111,7 +111,7 @@ def spark_session(
 
 @contextmanager
 def failures_in_a_sentence() -> Iterator[None]:
-    """What a job cannot do is a CommandError."""
+    """Turns a failure of a job into CommandError."""
     try:
         yield
     except Exception as error:
@@ -121,7 +121,9 @@ def failures_in_a_sentence() -> Iterator[None]:
 
 
 def failure_of(error: Exception) -> CommandError | None:
-    """How a command ends that could not go on, on the driver or on an executor; None for what is no word of ours."""
+    """The command's error for a job that could not continue, on the driver or on an executor; None for an unexpected
+    error.
+    """
     if isinstance(error, ModuleNotFoundError) and error.name in ("pyspark", "delta"):
         return CommandError(_INSTALL)
     found = errors.pipeline_error_of(error)
@@ -137,8 +139,8 @@ def failure_of(error: Exception) -> CommandError | None:
 
 
 def settings_of_spark(master: str, conf: Sequence[str], *, brief: bool) -> dict[str, str]:
-    """What `--conf` says, and for a brief job on this machine Java's first compiler alone: half of the time of a small
-    audit. Raises CommandError.
+    """The settings in `--conf`. For a brief job on this machine also Java's first compiler only, which halves the time
+    of a small audit. Raises CommandError.
     """
     settings = dict(_setting(each) for each in conf)
     if brief and master.startswith("local"):
@@ -154,11 +156,11 @@ def _setting(text: str) -> tuple[str, str]:
 
 
 _running: Final[list[Alive]] = []
-"""Of the job under way, if it has a progress."""
+"""The progress of the running job, if it has one."""
 
 
 def say(text: str) -> None:
-    """One line about what goes on, on standard error; until the next one it is what goes on."""
+    """Print one line about the progress on standard error; it is the present step until the next line."""
     if not _running:
         click.echo(text, file=sys.stderr)
         return
@@ -168,7 +170,7 @@ def say(text: str) -> None:
 
 @contextmanager
 def alive(detail: Callable[[], str]) -> Iterator[None]:
-    """The last message is what goes on now; it is repeated now and then with `detail`."""
+    """Repeats the last message from time to time, with `detail`, until the block ends."""
     with Alive("starting Spark", detail) as shown:
         _running.append(shown)
         try:
@@ -178,7 +180,7 @@ def alive(detail: Callable[[], str]) -> Iterator[None]:
 
 
 def _tasks(sessions: Sequence[SparkSession]) -> str:
-    """How many tasks of its stages under way Spark has done."""
+    """How many tasks of its running stages Spark has finished."""
     try:
         tracker = sessions[0].sparkContext.statusTracker()
         stages = [stage for each in tracker.getActiveStageIds() if (stage := tracker.getStageInfo(each)) is not None]

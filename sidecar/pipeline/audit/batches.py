@@ -1,8 +1,8 @@
-"""Batches where none may be: of an older generation after a newer one, and without an owner on a governed partition.
-Pure.
+"""Batches in a forbidden stretch: of an older generation after a newer one, or without an owner on a governed
+partition. Pure.
 
-Both are offsets of a stamp's batches that lie in a forbidden stretch. A run that lies in it whole counts by its number
-of batches; of one that reaches into it the records there are read a second time.
+A run that is wholly inside its stretch counts with its number of batches. Of a run that is partly inside, the records
+in the stretch are read a second time.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ END: Final = 2**63 - 1
 
 
 def interleaved(runs: DataFrame, stamps: DataFrame) -> DataFrame:
-    """Attributed runs that reach after the fence of their stamp: with the stretch `lo` to `hi` of offsets, both
-    within, in which their batches may not lie.
+    """Attributed runs that continue after the fence of their stamp. `lo` to `hi`, both included, is the stretch of
+    offsets in which their batches are forbidden.
     """
     fenced = stamps.where("fenced_at IS NOT NULL").select(*STAMP, "fenced_at")
     found = runs.where(is_data).join(fenced, [*STAMP]).where("last_offset > fenced_at")
@@ -27,19 +27,19 @@ def interleaved(runs: DataFrame, stamps: DataFrame) -> DataFrame:
 
 
 def unowned(runs: DataFrame, stretches: DataFrame) -> DataFrame:
-    """Attributed runs without an owner that reach into a stretch in which their partition was governed."""
+    """Attributed runs without an owner that overlap a stretch in which their partition was governed."""
     nobodys = runs.where(is_data).where("slot IS NULL")
     found = nobodys.join(F.broadcast(stretches), "partition").where("last_offset >= lo AND first_offset <= hi")
     return found.withColumn("kind", F.lit("unowned"))
 
 
 def governed(runs: DataFrame, known: DataFrame, ungoverned: DataFrame) -> DataFrame:
-    """The stretches (`partition`, `lo`, `hi`) of offsets in which a topic was governed: from the first offset that
-    nodes know of, or the first batch or marker of a slot, without the times between two policies.
+    """The stretches (`partition`, `lo`, `hi`) of offsets in which a topic was governed. They begin with the first
+    offset that nodes know of, or the first batch or marker of a slot. Times without a policy are left out.
 
-    Such a time reaches from after what was written under the epochs before it to the first epoch after it. Keep-alives
-    go on in the meantime, and fences under epochs that nobody opened: what is surely in front of it is what an epoch
-    wrote whose own opening is known, and its first marker.
+    Such a time begins after the last offset written under epochs opened before it, and ends at the first epoch opened
+    after it. Keep-alives continue meanwhile, and so do fences with epochs that nobody opened. So only this counts as
+    written before it: the batches of an epoch whose own opening is known, and its first marker.
     """
     slots = runs.where("slot IS NOT NULL")
     first = known.select("partition", F.col("offset").alias("lo"))
@@ -68,13 +68,13 @@ def governed(runs: DataFrame, known: DataFrame, ungoverned: DataFrame) -> DataFr
 
 
 def is_whole() -> str:
-    """Whether a suspect run lies in its stretch with everything."""
+    """SQL: whether a suspect run is wholly inside its stretch."""
     return "first_offset >= lo AND last_offset <= hi"
 
 
 def placed(suspects: DataFrame, records: DataFrame | None) -> DataFrame:
-    """Per suspect run that has batches in its stretch: `count` of them, and the `offset` of the first record there.
-    `records` are those of the runs that reach into a stretch in part; None where none does.
+    """Per suspect run with batches in its stretch: their `count`, and the `offset` of the first record there. `records`
+    are those of the runs that are partly inside; None if there are no such runs.
     """
     kept = ("kind", *STAMP, "name", "generation", "lo")
     found = suspects.where(is_whole()).select(
@@ -88,7 +88,7 @@ def placed(suspects: DataFrame, records: DataFrame | None) -> DataFrame:
         F.greatest("lo", "first_offset").alias("begin"),
         F.least("hi", "last_offset").alias("end"),
     )
-    # A batch may have records of several names, and so of several runs: it counts in that of the first one.
+    # A batch may have records of several names, and so of several runs: it counts in the run of the first record.
     firsts = records.where(is_data).groupBy(*STAMP, "base_offset")
     firsts = firsts.agg(F.min("offset").alias("offset"), F.min_by("producer_name", "offset").alias("its_name"))
     named = firsts.join(parts, [*STAMP]).where("its_name <=> producer_name AND offset BETWEEN begin AND end")
@@ -98,7 +98,7 @@ def placed(suspects: DataFrame, records: DataFrame | None) -> DataFrame:
 
 
 def violations(placed: DataFrame) -> DataFrame:
-    """One row per run with batches out of place."""
+    """One row per run with batches in a forbidden stretch."""
     generation = F.coalesce(F.col("generation").cast("string"), F.lit("-"))
     number = F.col("count").cast("string")
     fenced = F.format_string(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 KINDS: Final = ("duplicates", "regressions", "interleaved", "unowned", "missing")
-"""Of violations."""
+"""The kinds of violations."""
 
 MALFORMED: Final = "malformed"
 GAPS: Final = "gaps"
@@ -24,7 +24,7 @@ EXPLAINED: Final = {
 
 
 def spread_gaps(names: int) -> str:
-    """What gaps mean where so many names have ids in several partitions; nothing where none has."""
+    """A sentence about gaps for `names` names that have ids in several partitions; empty for 0."""
     if not names:
         return ""
     verb = "name has" if names == 1 else "names have"

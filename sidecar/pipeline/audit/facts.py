@@ -1,6 +1,6 @@
-"""What nodes know of a topic, as plain tables: whose its epochs are, which ids it has to hold, who took it over.
+"""What nodes know of a topic, as plain tables: the writers of its epochs, the ids that it has to hold, its takeovers.
 
-Made by `sidecar.jobs` from the internal topics and Redis; turned into data frames here. Reads nothing itself.
+`sidecar.jobs` makes them from the internal topics and Redis; here they become data frames. Reads nothing itself.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Writer:
-    """Whose a slot's epochs from `first_epoch` to `last_epoch` are.
+    """The session of a slot's epochs from `first_epoch` to `last_epoch`.
 
-    `rank` counts the producer ids of a slot, oldest first. `name` is None where no name identifies it, and
-    `generation` where the topic had no owner. `opened_at` is the offset of the record in the ownership topic that
-    opened `opened_epoch`, the last one up to `first_epoch` that is known to be opened; None where compaction took it.
+    `rank` is the position among the producer ids of a slot, oldest first. `name` is None if the session has no name,
+    and `generation` if the topic had no owner. `opened_epoch` is the last epoch up to `first_epoch` whose opening is
+    known; `opened_at` is the offset of the record in the ownership topic that opened it, None if compaction deleted it.
     Times are Unix ms.
     """
 
@@ -39,8 +39,8 @@ class Writer:
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """The highest id of a name in a partition as a snapshot holds it, whose record lies at `offset` (-1: unknown);
-    the snapshot speaks of everything in front of `covered`.
+    """The highest id of a name in a partition, from a snapshot. `offset` is that of its record (-1: unknown); the
+    snapshot includes every record before `covered`.
     """
 
     partition: int
@@ -52,8 +52,8 @@ class Mark:
 
 @dataclass(frozen=True, slots=True)
 class Takeover:
-    """A line of the events topic about writers; `event` is its id in hexadecimal, `partition` is for scope
-    partition alone. `kind` and `mode` as the REST interface calls them.
+    """One event about writers, from the events topic. `event` is its id in hexadecimal, `partition` is set for scope
+    partition only. `kind` and `mode` are as in the REST interface.
     """
 
     event: str
@@ -73,7 +73,7 @@ class Takeover:
 
 @dataclass(frozen=True, slots=True)
 class Lag:
-    """How many records a group that reads a shadow of the topic has not read yet, over all partitions."""
+    """How many records a group that reads a shadow of the topic has not yet read, over all partitions."""
 
     shadow: str
     reader: str
@@ -82,8 +82,8 @@ class Lag:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """All of one topic. `governed`: an offset per partition from which on it surely was governed; `ungoverned`: times
-    (Unix ms, the end None for ever) at which it had no policy in between.
+    """All facts about one topic. `governed`: an offset per partition from which on it surely was governed;
+    `ungoverned`: later times (Unix ms, end None: until now) in which it had no policy.
     """
 
     writers: tuple[Writer, ...] = ()
@@ -109,6 +109,6 @@ BOUNDS: Final = "partition int, start long, end long"
 
 
 def as_frame(spark: SparkSession, rows: Iterable[Any], schema: str) -> DataFrame:
-    """Dataclasses or tuples as a data frame in one task."""
+    """Dataclasses or tuples as a data frame with one partition."""
     found = [row if isinstance(row, tuple) else astuple(row) for row in rows]
     return spark.createDataFrame(found, schema).coalesce(1)

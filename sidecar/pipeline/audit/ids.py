@@ -1,9 +1,9 @@
 """Sequence ids: duplicates and regressions, counted exactly, and the numbers left out. Pure.
 
-Runs say which of them can hold one: those that do not begin above everything before them, and those that another run of
-the same name overlaps. Only these, and the runs that their ids could be in, are read record by record. There the
-highest id before a record is found in two steps, over stretches of the log and within each, so that nothing ever
-passes over all records of one name.
+A run may hold a duplicate or regression if it does not begin above all ids before it, or if another run of the same
+name overlaps it. Only these runs, and the runs that may hold the same ids, are read record by record. There the highest
+id before a record is found in two steps, over stretches of the log and within each. So no task has to go through all
+records of one name.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from sidecar.pipeline.audit.writers import examples
 
 NAME: Final = ("partition", "identity")
 _STRETCH: Final = 65_536
-"""Offsets."""
+"""Size of a stretch, in offsets."""
 _WIDE: Final = "decimal(38,0)"
-"""What a difference of two ids fits."""
+"""A type that holds any difference of two ids."""
 
 
 def with_ids(runs: DataFrame) -> DataFrame:
-    """Attributed runs that hold ids under a name, or under one epoch without a name."""
+    """Attributed runs that hold ids under a name, or, without a name, under one epoch."""
     return runs.where("ids > 0 AND identity IS NOT NULL")
 
 
 def suspects(runs: DataFrame) -> DataFrame:
-    """Runs with ids that may hold a duplicate or a regression, with `lowest` and `highest`: which of their ids."""
+    """Runs with ids that may hold a duplicate or a regression; only ids from `lowest` to `highest` may be one."""
     in_order = Window.partitionBy(*NAME).orderBy("first_offset", "last_offset")
     before = in_order.rowsBetween(Window.unboundedPreceding, -1)
     judged = runs.withColumns(
@@ -47,8 +47,9 @@ def suspects(runs: DataFrame) -> DataFrame:
 
 
 def ranges(runs: DataFrame, found: DataFrame, most: int = 1_000) -> DataFrame:
-    """Offsets (`partition`, `first_offset`, `last_offset`) of every run that holds ids which the suspects `found` may
-    repeat, the suspects themselves included. Of a name with more than `most` suspects: of all their ids together.
+    """Offsets (`partition`, `first_offset`, `last_offset`) of every run whose ids the suspects `found` may repeat, and
+    of the suspects themselves. For a name with more than `most` suspects, one span of ids replaces those of its
+    suspects.
     """
     asked = found.groupBy(*NAME).agg(
         F.count("*").alias("count"), F.min("lowest").alias("lowest"), F.max("highest").alias("highest")
@@ -63,8 +64,8 @@ def ranges(runs: DataFrame, found: DataFrame, most: int = 1_000) -> DataFrame:
 
 def violations(runs: DataFrame, found: DataFrame, records: DataFrame) -> DataFrame:
     """Each duplicate and regression among attributed `records` with ids: `kind`, `partition`, `identity`, `offset`,
-    producer id and epoch, `name`, `sequence_id`, and `before`: the offset where the id was first, or the highest id
-    before it. `records` hold those of all `ranges`, and may hold others; `found` are the suspects.
+    producer id and epoch, `name`, `sequence_id`, and `before`: the first offset of the id, or the highest id before it.
+    `records` include those of all `ranges`; `found` are the suspects.
     """
     names = found.select(*NAME).distinct()
     columns = [*NAME, "offset", "producer_id", "producer_epoch", "name", "sequence_id"]
@@ -72,7 +73,7 @@ def violations(runs: DataFrame, found: DataFrame, records: DataFrame) -> DataFra
     single = single.select(*columns)
     first = Window.partitionBy(*NAME, "sequence_id").orderBy("offset").rowsBetween(Window.unboundedPreceding, 0)
     single = single.withColumn("first_at", F.min("offset").over(first))
-    # What is known of the runs that are not read: after their last offset, their last id.
+    # Runs that are not read have one row: their last id at their last offset.
     ends = runs.join(names, [*NAME], "left_semi").select(
         *NAME, F.col("last_offset").alias("offset"), F.col("last_id").alias("sequence_id")
     )
@@ -97,9 +98,9 @@ def gaps(runs: DataFrame, duplicates: DataFrame) -> DataFrame:
     """How many numbers between the lowest and the highest id of each `identity` are in no record: `gaps`, and in how
     many `partitions` it has ids. `duplicates`: how many records repeat an id, as `partition`, `identity`, `count`.
 
-    Ids in several partitions are taken as one counter's, so that a number in another partition is no gap: there are at
-    least so many, as an application that starts again may give an id in two partitions. Where there are half as many
-    ids again as numbers, each partition is taken to have its own counter.
+    Ids in several partitions are assumed to come from one counter: a number in another partition is no gap. The result
+    is then a lower bound, because an application that restarts may use an id in two partitions. If there are at least
+    1.5 times as many ids as numbers, each partition is assumed to have its own counter.
     """
     its = runs.groupBy(*NAME).agg(
         F.min("first_id").cast(_WIDE).alias("lowest"), F.max("last_id").cast(_WIDE).alias("highest"),
@@ -118,6 +119,6 @@ def gaps(runs: DataFrame, duplicates: DataFrame) -> DataFrame:
 
 
 def details(found: DataFrame) -> DataFrame:
-    """The same as all checks have it."""
+    """The violations with the columns of `examples`."""
     detail = F.when(F.col("kind") == "duplicates", F.concat(F.lit("first at offset "), "before"))
     return examples(found, detail.otherwise(F.concat(F.lit("behind id "), "before")))

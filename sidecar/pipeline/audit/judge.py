@@ -1,7 +1,7 @@
 """Runs all checks: takes the runs of a log and what nodes know of it, and returns an `Audit` with counts and examples.
 
-The log is read once as runs. `read` reads single records, and only where runs are not enough. The driver gets counts by
-partition and a few examples of each kind; what is written to tables stays a data frame.
+The log is read once as runs. `read` reads single records, only where runs are not enough. The driver gets counts by
+partition and a few examples of each kind; the rows for tables stay in data frames.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _KEPT: Final = 16
 
 
 class Stretch(NamedTuple):
-    """Offsets `first` to `last` of a partition, both within."""
+    """Offsets `first` to `last` of a partition, both included."""
 
     partition: int
     first: int
@@ -35,8 +35,8 @@ class Stretch(NamedTuple):
 
 
 def collected(asked: DataFrame) -> list[Stretch]:
-    """Of a frame of `partition`, `first_offset`, `last_offset`: the stretches that cover all of it. Where it has too
-    many rows for one process, the least that covers each partition's.
+    """The stretches that cover all rows of a frame of `partition`, `first_offset`, `last_offset`. If there are too many
+    rows for one process, one stretch per partition covers them.
     """
     columns = ("partition", "first_offset", "last_offset")
     rows = asked.select(*columns).coalesce(1).limit(_COLLECTED + 1).collect()
@@ -47,8 +47,8 @@ def collected(asked: DataFrame) -> list[Stretch]:
 
 
 def merged(asked: Iterable[Stretch], most: int = _KEPT) -> list[Stretch]:
-    """The same offsets as at most so many stretches per partition, none of which touch: the smallest gaps between them
-    are closed first.
+    """The same offsets as at most `most` stretches per partition, which neither overlap nor touch. If there are more,
+    the smallest gaps between them are included too.
     """
     by_partition: dict[int, list[Stretch]] = {}
     for each in sorted(asked):
@@ -80,7 +80,7 @@ _SETTINGS: Final = {
 
 @contextmanager
 def thrift(spark: SparkSession, *, is_due: bool) -> Iterator[None]:
-    """What is planned within, `persist` included, is interpreted, in one task. Without effect unless `is_due`."""
+    """Queries planned inside are interpreted in one task, also for `persist`. Has no effect unless `is_due`."""
     before = {name: spark.conf.get(name, None) for name in _SETTINGS} if is_due else {}
     try:
         for name in before:
@@ -95,10 +95,10 @@ def thrift(spark: SparkSession, *, is_due: bool) -> Iterator[None]:
 
 
 ReadRecords: TypeAlias = "Callable[[Sequence[Stretch]], DataFrame]"
-"""Reads the records of some stretches: the columns of `view=records` of the source."""
+"""Reads the records of some stretches, with the columns of `view=records` of the source."""
 
 Bounds: TypeAlias = "Mapping[int, tuple[int, int]]"
-"""The range of each partition: first offset and the one after the last."""
+"""The range of each partition: its first offset, and the offset after its last."""
 
 EXAMPLES: Final = 20
 """The most examples of each kind."""
@@ -109,11 +109,10 @@ _FEW: Final = 200_000
 
 @dataclass(frozen=True, slots=True)
 class Audit:
-    """What was found in the log of one topic. `counts` are by kind and partition, without zeros; `gaps` are numbers
-    left out between ids, `spread` names with ids in several partitions, `malformed` records with an invalid id.
+    """The result for the log of one topic. `counts` are by kind and partition, without zeros; `gaps` are numbers left
+    out between ids, `spread` names with ids in several partitions, `malformed` records with an invalid id.
 
-    `runs` (attributed) and `violations` (one row each, of stamps and runs as of single records) are kept in Spark
-    until `free`.
+    `runs` (attributed) and `violations` (a row per stamp, run or record) are kept in Spark until `free`.
     """
 
     topic: str
@@ -135,7 +134,7 @@ class Audit:
 
     @property
     def passes(self) -> bool:
-        """Whether there is no violation."""
+        """Whether there are no violations."""
         return not any(self.totals.values())
 
     def as_json(self) -> dict[str, Any]:
@@ -149,7 +148,7 @@ class Audit:
         }
 
     def free(self) -> None:
-        """Let Spark forget the frames."""
+        """Let Spark drop the frames."""
         for frame in self.kept:
             frame.unpersist()
 
@@ -164,8 +163,8 @@ def audit(
     *,
     is_few: bool = False,
 ) -> Audit:
-    """Judge `runs` (the source's view of the range `bounds`) by what nodes know. `is_few`: there are few
-    of them, and they are in memory already; otherwise they are kept and counted.
+    """Compare `runs` (the source's view of the range `bounds`) with what nodes know. `is_few`: there are few runs,
+    already in memory; otherwise they are kept in Spark and counted.
     """
     kept = [] if is_few else [runs.persist()]
     case = _Case(spark, topic, bounds, known, read, kept, is_few=is_few or runs.count() <= _FEW)
@@ -175,7 +174,7 @@ def audit(
 
 @dataclass(slots=True)
 class _Case:
-    """One audit under way. `is_few`: the runs are so few that one task does at once what several would shuffle."""
+    """One running audit. `is_few`: there are so few runs that one task replaces a shuffle over several."""
 
     spark: SparkSession
     topic: str
@@ -186,12 +185,12 @@ class _Case:
     is_few: bool
 
     def keep(self, frame: DataFrame) -> DataFrame:
-        """Keep a frame in Spark for several uses, until `Audit.free`."""
+        """Keep a frame in Spark until `Audit.free`, for several uses."""
         self.kept.append(frame.coalesce(1).persist() if self.is_few else frame.persist())
         return self.kept[-1]
 
     def judge(self, runs: DataFrame) -> Audit:
-        """All checks."""
+        """Run all checks."""
         its = as_frame(self.spark, self.known.writers, facts.WRITERS)
         found = self.keep(writers.attributed(runs.coalesce(1) if self.is_few else runs, its))
         stamps = self.keep(writers.stamps(found))
@@ -247,13 +246,13 @@ class _Case:
         return sequences.unionByName(missing.lost_ids(last_ids))
 
     def _read_again(self, asked: Sequence[Stretch], its: DataFrame) -> DataFrame:
-        """The records of these stretches, kept in Spark: there may be many."""
+        """The records of these stretches, kept in Spark because there may be many."""
         found = writers.attributed(self.read(asked), its).persist()
         self.kept.append(found)
         return found
 
     def _malformed(self, runs: DataFrame, its: DataFrame) -> list[dict[str, Any]]:
-        """Some records with an invalid id, and what is wrong with it."""
+        """Some records with an invalid id, and the reason why it is invalid."""
         size = F.col("last_offset") - F.col("first_offset")
         rows = runs.where(f"{MALFORMED} > 0").orderBy(size, "partition", "first_offset").limit(_SAMPLED_RUNS)
         asked = merged(Stretch(*row) for row in rows.select("partition", "first_offset", "last_offset").collect())
@@ -264,7 +263,7 @@ class _Case:
 
 
 def _parts(misplaced: DataFrame) -> DataFrame:
-    """Of runs that overlap a stretch, the part inside it."""
+    """The parts of runs inside the stretches that they overlap."""
     return misplaced.where(f"NOT ({batches.is_whole()})").select(
         "partition", F.greatest("first_offset", "lo").alias("first_offset"),
         F.least("last_offset", "hi").alias("last_offset"),
@@ -284,7 +283,7 @@ def _counts(counted: DataFrame) -> dict[str, dict[int, int]]:
 
 
 def _examples(violations: DataFrame) -> list[dict[str, Any]]:
-    """The first of each kind in the order of partitions and offsets."""
+    """The first violations of each kind, in the order of partitions and offsets."""
     number = F.row_number().over(Window.partitionBy("kind").orderBy("partition", "offset"))
     first = violations.withColumn("number", number).where(F.col("number") <= EXAMPLES).drop("number")
     found = [row.asDict() for row in first.collect()]

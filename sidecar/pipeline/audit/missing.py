@@ -1,8 +1,8 @@
-"""What has to be in a log and is not: stamped sequences of an epoch, and the last ids that nodes remember. Pure.
+"""What a log should hold and does not: stamped sequences of an epoch, and the last ids that nodes know. Pure.
 
-Nodes stamp each epoch of a slot from 0 on without holes, in every partition: Kafka refuses anything else of a writer
-that it knows, and records that are dropped as duplicates take no sequence. What retention took lies in front of the
-range; where compaction took records, offsets are missing too, and nothing is said of that partition.
+Nodes stamp each epoch of a slot from 0 on without holes, in every partition: Kafka refuses anything else from a writer
+that it knows, and records that are dropped as duplicates take no sequence. What retention deleted is before the range.
+If compaction deleted records, offsets are missing too, and that partition is not judged.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ def whole(runs: DataFrame, bounds: DataFrame) -> DataFrame:
 
 
 def sequences(runs: DataFrame, stamps: DataFrame, whole: DataFrame) -> DataFrame:
-    """Of attributed runs, each place where the stamped sequences of an epoch do not begin at 0, though the epoch began
-    within the range, or leave some out: `expected` and `found` there.
+    """The places, in attributed runs, where stamped sequences of an epoch are missing: `expected` and `found` there.
+    Either the epoch began within the range but not at sequence 0, or it leaves sequences out.
 
-    Runs of one epoch under several names may overlap: where one ends because sequences are left out, all of them do.
+    Runs of one epoch under several names may overlap; if sequences are left out, all of them end there.
     """
     ours = runs.where(is_data).where("slot IS NOT NULL AND first_sequence >= 0").join(F.broadcast(whole), "partition")
     before = Window.partitionBy(*STAMP).orderBy("first_offset", "last_offset")
@@ -49,8 +49,8 @@ def sequences(runs: DataFrame, stamps: DataFrame, whole: DataFrame) -> DataFrame
 
 
 def last_ids(runs: DataFrame, marks: DataFrame, whole: DataFrame) -> DataFrame:
-    """Marks whose record should be in the range. No run of that name contains the id. `found` is the highest id there.
-    A partition where records without a known name may be the ones is left out.
+    """Marks whose record should be in the range while no run of that name contains the id. `found` is the highest id
+    there. A mark is left out if records without a known name may hold its id.
 
     An id below the highest may be missing too: a log that lost its end receives new records.
     """
@@ -67,13 +67,13 @@ def last_ids(runs: DataFrame, marks: DataFrame, whole: DataFrame) -> DataFrame:
 
 
 def lost_sequences(found: DataFrame) -> DataFrame:
-    """Of what `sequences` found, as all checks have it."""
+    """The result of `sequences` with the columns of `examples`."""
     detail = F.format_string("stamped sequence %s where %s was next", "found", "expected")
     return examples(found, detail, kind=F.lit("missing"), sequence_id=none("long"))
 
 
 def lost_ids(found: DataFrame) -> DataFrame:
-    """Of what `last_ids` found."""
+    """The result of `last_ids` with the columns of `examples`."""
     there = F.coalesce(F.col("found").cast("string"), F.lit("no id"))
     at_most = F.concat(F.lit("the log holds "), there, F.lit(" at most"))
     without = F.concat(F.lit("the log goes on to "), there, F.lit(" without it"))

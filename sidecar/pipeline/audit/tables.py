@@ -1,8 +1,8 @@
-"""The Delta tables of audits: `runs` with whose they are, `violations`, `verdicts`, `takeovers` and `lags` of the
-topic's shadows, under one path.
+"""The Delta tables of audits under one path: attributed `runs`, `violations`, `verdicts`, `takeovers`, and `lags` of
+the topic's shadows.
 
-Rows of an audit bear its id, which is made of the topic and the pinned range: the same audit again replaces its own
-rows, and a verdict is written after everything it speaks of. Takeovers are added once, by the ids of their events. The
+Rows of an audit carry its id, which is made of the topic and the pinned range. The same audit again replaces its own
+rows. A verdict is written after all rows that it describes. Takeovers are added once, by the ids of their events. The
 tables hold audits of one Kafka cluster, of any of its topics.
 """
 
@@ -47,13 +47,13 @@ SCHEMAS: Final = {
 
 
 def audit_id(topic: str, bounds: Bounds) -> str:
-    """The same for the same topic and range."""
+    """The id of an audit, which depends on the topic and the range only."""
     text = json.dumps([topic, sorted(bounds.items())])
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
 class AuditTables:
-    """Those under a path, made where there are none. Raises `TableError` for what is there and is something else."""
+    """The tables under a path, created if they do not exist. Raises `TableError` if there is something else."""
 
     def __init__(self, spark: SparkSession, path: str, cluster_id: str) -> None:
         self._spark = spark
@@ -74,7 +74,7 @@ class AuditTables:
             make_or_check(self._spark, where, identity, _schema(name))
 
     def add(self, found: Audit, takeovers: Sequence[Takeover], lags: Sequence[Lag], at_ms: int) -> None:
-        """Write what an audit found at a Unix time in ms, and how far behind the readers of shadows were."""
+        """Write the results of an audit at `at_ms`, Unix ms, and the lags of the readers of shadows."""
         its = audit_id(found.topic, found.bounds)
         totals = found.totals
         verdict = (
@@ -116,7 +116,7 @@ class AuditTables:
 
 
 def read_tables(spark: SparkSession, path: str) -> tuple[dict[str, DataFrame], str]:
-    """The tables under a path, by name, and the id of the Kafka cluster. Raises `TableError` where there are none."""
+    """The tables under a path, by name, and the id of the Kafka cluster. Raises `TableError` if there are none."""
     found: dict[str, DataFrame] = {}
     clusters: set[str] = set()
     for name in SCHEMAS:

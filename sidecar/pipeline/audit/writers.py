@@ -1,8 +1,8 @@
-"""Runs joined with whose they are, and the offset after which nothing of a writer may lie. Pure.
+"""Attributes runs to their writers, and determines the offset after which a writer may write nothing more. Pure.
 
-Within one slot a higher rank, and within one producer id a higher epoch, fences all below it: Kafka refuses older
-batches from the marker on. Between slots the order is that of the records that opened their epochs; two shared
-sessions write beside each other.
+Within one slot a higher rank fences all lower ones, and within one producer id a higher epoch does: Kafka refuses older
+batches from the marker on. Between slots the order is that of the records that opened their epochs. Two shared sessions
+may write at the same time.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ is_data: Final = "control IS NULL"
 
 
 def attributed(runs: DataFrame, writers: DataFrame) -> DataFrame:
-    """Runs, or records, with the columns of the writer whose epoch stamped them, null where none did; `name`, the
-    header's or the writer's; and `identity`, which is equal where ids count together: the same name, else the same
-    epoch. Null without either.
+    """Runs or records, with the columns of the writer whose epoch stamped them (null if there is none), with `name`
+    (the header's, else the writer's), and with `identity`. Ids count together if `identity` is equal: the same name,
+    else the same epoch; null without either.
     """
     known = F.broadcast(
         writers.select(
@@ -41,8 +41,8 @@ def attributed(runs: DataFrame, writers: DataFrame) -> DataFrame:
 
 
 def stamps(runs: DataFrame) -> DataFrame:
-    """Of attributed runs, each epoch of a slot in each partition: the offsets where it is first seen (`first_seen`,
-    markers too), where its first record lies (`first_data`), and after which no batch of it may lie (`fenced_at`).
+    """Each epoch of a slot in each partition, from attributed runs: its first offset (`first_seen`, markers included),
+    the offset of its first record (`first_data`), and the offset after which its batches are forbidden (`fenced_at`).
     """
     found = runs.where("slot IS NOT NULL").groupBy(*STAMP, "slot", "rank", "shared", "opened_at")
     seen = found.agg(
@@ -66,18 +66,18 @@ def stamps(runs: DataFrame) -> DataFrame:
 
 
 def _behind(*within: str, order: Column) -> WindowSpec:
-    """The rows of a partition whose order is higher."""
+    """The rows of a partition with a higher order."""
     return Window.partitionBy("partition", *within).orderBy(-order).rangeBetween(Window.unboundedPreceding, -1)
 
 
 def examples(found: DataFrame, detail: Column, **others: Column) -> DataFrame:
-    """Violations as all checks have them: `kind`, `partition`, `offset`, stamp, name, sequence id, and a `detail` for
-    people. `others`: columns that `found` lacks.
+    """Violations with the columns of all checks: `kind`, `partition`, `offset`, stamp, name, sequence id, and a
+    `detail` for people. `others`: columns that `found` lacks.
     """
     columns = ("kind", "partition", "offset", "producer_id", "producer_epoch", "name", "sequence_id", "detail")
     return found.withColumns({"detail": detail, **others}).select(*columns)
 
 
 def none(kind: str) -> Column:
-    """A column without values."""
+    """A column that is null in every row."""
     return F.lit(None).cast(kind)

@@ -1,6 +1,6 @@
-"""One batch of a log, checked and opened: format, CRC-32C, codec, and how it is cut to a range of offsets. Pure.
+"""One batch of a log, checked and unpacked: format, CRC-32C, codec, and the cut to a range of offsets. Pure.
 
-Errors name the partition and the offset of the fault; nothing is ever skipped for that.
+Errors name the partition and the offset of the fault; no faulty batch is ever skipped.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from sidecar.protocol.ids import TopicPartition
 from sidecar.protocol.primitives import Octets
 
 LARGEST_BYTES: Final = 512 * 1024 * 1024
-"""Of a batch's records, decompressed: more is no batch but a bomb."""
+"""The limit for a batch's records, decompressed: anything larger is taken for a decompression bomb."""
 
 _CODEC: Final = 0x07
 _LOG_APPEND_TIME: Final = 0x08
@@ -31,8 +31,8 @@ class Headers(NamedTuple):
 
 
 class Range(NamedTuple):
-    """Offsets from `start` to `end`, exclusive, of a partition. `is_first`: no other range holds what is before it, so
-    a batch that begins there and reaches into it is counted here.
+    """Offsets of a partition from `start` to `end`, exclusive. `is_first`: no other range is before it, so a batch that
+    begins before the range and overlaps it is counted here.
     """
 
     start: int
@@ -41,9 +41,9 @@ class Range(NamedTuple):
 
 
 class OpenBatch:
-    """A batch of which something lies in the range; its records are decompressed when they are asked for.
+    """A batch that overlaps the range; its records are decompressed when they are needed.
 
-    `low` and `high` are the lowest and the highest offset delta of what lies in the range. Raises `CorruptLogError`.
+    `low` and `high` are the lowest and the highest offset delta inside the range. Raises `CorruptLogError`.
     """
 
     __slots__ = ("_batch", "_section", "_where", "header", "high", "low")
@@ -58,12 +58,12 @@ class OpenBatch:
 
     @property
     def is_cut_in_front(self) -> bool:
-        """Whether it begins in front of the range."""
+        """Whether it begins before the range."""
         return self.low > 0
 
     @property
     def is_compacted(self) -> bool:
-        """Whether records of it are gone."""
+        """Whether records of it were deleted by compaction."""
         return self.header.records != self.header.last_offset_delta + 1
 
     @property
@@ -86,7 +86,7 @@ class OpenBatch:
             raise corrupt(self._where, self.header.base_offset, error) from None
 
     def unpack(self, headers: Headers, columns: wire.Columns, wanted: int) -> int:
-        """Append the records in the range to `columns`; how many they are."""
+        """Append the records in the range to `columns`, and return their number."""
         before = len(columns)
         try:
             wire.unpack(
@@ -99,11 +99,11 @@ class OpenBatch:
 
     @property
     def has_log_append_time(self) -> bool:
-        """Whether the broker's time stands for that of all records (KIP-32)."""
+        """Whether the broker's time replaces that of all records (KIP-32)."""
         return bool(self.header.attributes & _LOG_APPEND_TIME)
 
     def timestamp(self, delta: int) -> int:
-        """Unix ms of a record: the log's own time where the topic has that."""
+        """Unix ms of a record: the append time if the topic has LogAppendTime."""
         header = self.header
         if self.has_log_append_time:
             return header.max_timestamp
@@ -116,7 +116,7 @@ class OpenBatch:
 
     @property
     def control(self) -> str | None:
-        """What a control batch says: commit or abort; None for a batch of records."""
+        """The type of a control batch: commit or abort; None for a batch of records."""
         if not self.header.is_control:
             return None
         if not self.header.records:
@@ -129,7 +129,7 @@ class OpenBatch:
 
 
 def open_batch(batch: memoryview, where: TopicPartition, within: Range) -> OpenBatch | None:
-    """The batch, None where nothing of it lies in the range. Raises `CorruptLogError`."""
+    """The batch, or None if it does not overlap the range. Raises `CorruptLogError`."""
     try:
         header = read_header(batch, 0, len(batch))
         if header.base_offset + header.last_offset_delta < within.start or header.base_offset >= within.end:
@@ -142,7 +142,7 @@ def open_batch(batch: memoryview, where: TopicPartition, within: Range) -> OpenB
 
 
 def corrupt(where: TopicPartition, offset: int, error: KafkaError) -> CorruptLogError:
-    """What is said of a batch that cannot be read."""
+    """The error for a batch that cannot be read."""
     what = f"the batch at offset {offset} of {where} cannot be read: {error.message or error}"
     if error.code == ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT:
         return CorruptLogError(f"{what}. Kafka before 0.11 wrote it: begin behind it")

@@ -1,8 +1,8 @@
 """`format("sidecar")`: Spark's Python DataSource API over `sidecar.pipeline.kafka`, Arrow record batches out.
 
-What is read is settled once, when the frame is made: end offsets are pinned, so that every action on the frame sees the
-same log, and bad options fail at `load()`. Splits are ranges of offsets; a batch that is part of two is cut. Records
-of aborted transactions are read too, and marked.
+The range is fixed when the frame is made: end offsets are pinned, so every action on the frame sees the same log, and
+bad options fail at `load()`. Splits are ranges of offsets; a batch that is part of two is cut. Records of aborted
+transactions are read too, and marked.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ _FEW: Final = 20_000
 
 
 def register(spark: SparkSession) -> None:
-    """Make `spark.read.format("sidecar")` known to a session."""
+    """Register the format `sidecar` in a session."""
     spark.dataSource.register(SidecarDataSource)
 
 
 class Log(NamedTuple):
-    """A topic's log as jobs read it: where, in which headers sequence ids and producer names are, and how connections
-    begin (settings of `sidecar.pipeline.security`).
+    """A topic's log as jobs read it: its address, the headers for sequence ids and producer names, and the settings of
+    connections (`sidecar.pipeline.security`).
     """
 
     bootstrap: str
@@ -71,7 +71,7 @@ def view(spark: SparkSession, log: Log, name: str, ranges: Mapping[int, tuple[in
 
 
 def is_small(ranges: Mapping[int, tuple[int, int]]) -> bool:
-    """Whether a range holds so few offsets that one process reads them sooner than Spark begins."""
+    """Whether ranges hold so few offsets that one process reads them before Spark would begin."""
     return sum(behind - first for first, behind in ranges.values()) <= _FEW
 
 
@@ -92,7 +92,7 @@ class Split(InputPartition):
 
 
 class SidecarDataSource(DataSource):
-    """One frame: its options, and the offsets that it reads. Raises `PipelineError` where it is made."""
+    """One frame: its options, and the offsets that it reads. The constructor raises `PipelineError`."""
 
     def __init__(self, options: dict[str, str]) -> None:
         super().__init__(options)
@@ -131,7 +131,7 @@ class SidecarReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one split. Raises `PipelineError`."""
         if not isinstance(partition, Split):
-            return iter(())  # Spark passes this if there are no splits
+            return iter(())  # Spark passes another type if there are no splits
         wanted, where = self._wanted, TopicPartition(self._wanted.topic, partition.partition)
         batches = _batches(wanted, where, partition.within)
         schema = to_arrow_schema(self._schema, timezone="UTC")

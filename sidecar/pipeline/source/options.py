@@ -1,7 +1,7 @@
-"""The options of `format("sidecar")`, and the range of each partition that they mean once its topic was asked. Pure.
+"""The options of `format("sidecar")`, and the range of each partition that they select in the topic. Pure.
 
-Names are compared without regard to case, as Spark does. An unknown one is refused: a range that was meant and silently
-not read would make an audit of half a log.
+Names are case-insensitive, as in Spark. An unknown option is refused: if a range were silently ignored, an audit would
+judge the wrong part of a log.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ Offsets = dict[int, int]
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """Checked as far as they can be without asking Kafka. Offsets are None for a log's whole start, or its end of now;
-    `columns` and `partitions` are None for all of them.
+    """Options, checked as far as that is possible without Kafka. Offsets are None for the log's start, or its present
+    end; `columns` and `partitions` are None for all of them.
     """
 
     bootstrap: str
@@ -48,7 +48,9 @@ class Options:
 
     @classmethod
     def of(cls, given: Mapping[str, str], columns: Mapping[str, Sequence[str]]) -> Options:
-        """`columns` are those of each view. Raises `PipelineError` for an option that is unknown, missing or wrong."""
+        """Parse options; `columns` are those of each view. Raises `PipelineError` for an option that is unknown,
+        missing or wrong.
+        """
         known = {name.lower(): name for name in _NAMES}
         for name in given:
             if name.lower() not in known:
@@ -138,10 +140,9 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def ranges(wanted: Options, earliest: Offsets, latest: Offsets) -> dict[int, tuple[int, int]]:
-    """From where to where each partition is to be read; `earliest` and `latest` are what there is.
+    """The range of offsets to read of each partition; `earliest` and `latest` are the log's.
 
-    Raises `PipelineError` where not all of these partitions are named, or others, `OffsetRangeError` where one has no
-    such offsets.
+    Raises `PipelineError` if partitions are missing or unknown, `OffsetRangeError` if one does not have such offsets.
     """
     topic, only = wanted.topic, wanted.partitions
     if only is not None:
@@ -193,5 +194,5 @@ def _check_range(where: str, start: int, end: int, earliest: int, latest: int) -
 
 
 def splits(start: int, end: int, offsets: int) -> list[tuple[int, int]]:
-    """A range in pieces of at most so many offsets; none where it is empty."""
+    """The range in pieces of at most `offsets` offsets; no pieces if it is empty."""
     return [(at, min(end, at + offsets)) for at in range(start, end, offsets)]

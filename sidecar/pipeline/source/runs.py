@@ -1,15 +1,14 @@
-"""Batches folded into runs: what one writer wrote in a row, as far as that writer is concerned. Pure.
+"""Folds batches into runs: what one writer wrote in a row, regardless of other writers. Pure.
 
 A *writer* is a producer id and epoch, in transactions or outside; its stamped sequences follow one another (KIP-98). A
-*run* is what it wrote under one producer name with ids that rise strictly, or with none. Where a writer's next
-sequence is another one, all its runs end; where the next id of a name does not rise, or ids begin or cease, that name's
-run does; where a marker ends a transaction, the runs in it do. Others' batches in between end nothing. Where very many
-are open all of them end, as at the end of a range.
+*run* is what it wrote under one producer name with ids that rise strictly, or without ids. If a writer's next sequence
+does not follow, all its runs end. If the next id of a name does not rise, or ids begin or cease, that name's run ends.
+If a marker ends a transaction, the runs in it end. Batches of other writers in between end nothing. If very many runs
+are open, all of them end, as at the end of a range.
 
-A record with a malformed id, or a malformed name, belongs to the run of its name (to that of no name, where that is the
-fault) and to its count of malformed ones. Whatever compaction left of a batch is counted; a batch that it emptied moves
-the offsets and the sequences of a run and has no records. A batch, and its bytes, counts in the range that holds its
-first record, and in the run of that record.
+A record with a malformed id counts in the run of its name, and one with a malformed name in the run without a name;
+each is counted there as malformed. What compaction left of a batch is counted. A batch without any records left moves
+the offsets and the sequences of a run. A batch and its bytes count in the range, and in the run, of its first record.
 """
 
 from __future__ import annotations
@@ -25,12 +24,12 @@ from sidecar.protocol.stretches import Stretch
 
 _NO_SEQUENCE: Final = -1
 MOST_OPEN: Final = 50_000
-"""Runs that may be carried on at a time, so that many names or writers take no more memory than few."""
+"""The most runs that are open at a time, so that many names or writers take no more memory than few."""
 
 
 @dataclass(slots=True)
 class Run:
-    """One row of the view. Sequences and ids are -1 where there are none; offsets and ids are both ends included."""
+    """One row of the view. Sequences and ids are -1 if there are none; both ends of offsets and of ids are included."""
 
     partition: int
     first_offset: int
@@ -58,7 +57,7 @@ class Run:
         return self.last_id - self.first_id + 1 - self.ids if self.ids else 0
 
     def goes_on_with(self, found: Stretch) -> bool:
-        """Whether ids rise from the last one to these, or neither has any."""
+        """Whether the new ids follow this run's last one in rising order, or neither has any."""
         if found.ids:
             return self.records == self.ids + self.malformed and found.first_id > self.last_id
         return not self.ids or found.records == found.malformed
@@ -84,7 +83,7 @@ class Fold:
         self._open = 0
 
     def add(self, batch: memoryview) -> None:
-        """The next batch; what of it lies outside the range is left out. Raises `CorruptLogError`."""
+        """Add the next batch; its part outside the range is left out. Raises `CorruptLogError`."""
         found = open_batch(batch, self._where, self._within)
         if found is None:
             return
@@ -110,7 +109,7 @@ class Fold:
             self._end_all()
 
     def _begins_here(self, batch: OpenBatch) -> bool:
-        """Whether no range in front of this one has a record of the batch."""
+        """Whether no earlier range has a record of the batch."""
         if self._within.is_first or not batch.is_cut_in_front:
             return True
         return batch.is_compacted and not batch.stretches(self._headers, 0, batch.low - 1)
@@ -153,8 +152,8 @@ class Fold:
         )
 
     def _add_emptied(self, batch: OpenBatch, writer: _Writer) -> None:
-        """A batch without records: under whose name they were is not known, so the newest run that ended where it
-        begins is carried on, or one of no name begins.
+        """Add a batch without records. The name of its records is unknown, so it extends the run with the highest
+        offset, or begins a run without a name.
         """
         if batch.is_cut_in_front and not self._within.is_first:
             return
@@ -167,7 +166,7 @@ class Fold:
         run.bytes += batch.header.size
 
     def _mark(self, batch: OpenBatch, writers: dict[tuple[int, bool], _Writer]) -> None:
-        """A control batch: a run of its own, and the end of its producer's transaction, whatever epoch that had."""
+        """Add a control batch: it is a run of its own, and ends its producer's transaction, of whatever epoch."""
         for (_, is_transactional), writer in writers.items():
             if is_transactional:
                 self._end(writer)
@@ -194,7 +193,7 @@ class Fold:
         return found
 
     def finish(self) -> list[Run]:
-        """All others: the range is at its end."""
+        """End and return all other runs: the range is at its end."""
         self._end_all()
         return sorted(self.take(), key=lambda run: run.first_offset)
 

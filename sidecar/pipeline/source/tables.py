@@ -17,7 +17,7 @@ from sidecar.protocol.ids import TopicPartition
 
 _ROWS: Final = 10_000
 _BYTES: Final = 16 * 1024 * 1024
-"""Of records in a record batch."""
+"""The limit for the records in a record batch."""
 
 _NO_TIMESTAMP: Final = -1
 _LARGEST_MS: Final = 2**63 // 1000 - 1
@@ -27,7 +27,7 @@ _FIELDS: Final = {"key": wire.KEY, "value": wire.VALUE, "headers": wire.HEADERS}
 def run_batches(
     batches: Iterable[memoryview], where: TopicPartition, within: Range, headers: Headers, schema: pa.Schema
 ) -> Iterator[pa.RecordBatch]:
-    """The runs of these batches; a range's last ones come at its end."""
+    """The runs of these batches; the open runs follow at the end of the range."""
     fold = Fold(where, within, headers)
     ended: list[Run] = []
     for batch in batches:
@@ -42,7 +42,7 @@ def run_batches(
 
 
 def run_table(runs: list[Run], schema: pa.Schema) -> pa.RecordBatch:
-    """A row per run; ids are null where it has none."""
+    """A row per run; ids are null if it has none."""
     columns: list[list[Any]] = []
     for name in schema.names:
         if name in ("first_id", "last_id"):
@@ -55,7 +55,7 @@ def run_table(runs: list[Run], schema: pa.Schema) -> pa.RecordBatch:
 
 
 class _Rows:
-    """Records of some batches, and what their batches say of them."""
+    """Records of some batches, with values from their batches."""
 
     def __init__(self, partition: int, headers: Headers, wanted: int) -> None:
         self.partition = partition
@@ -117,7 +117,7 @@ def record_table(rows: _Rows, wanted: frozenset[str] | None, schema: pa.Schema) 
 
 
 def _repeated(rows: _Rows, of: Callable[[OpenBatch], int | bool], kind: type = np.int64) -> np.ndarray:
-    """What is one for a whole batch, per record."""
+    """A value of each batch, repeated for every record of it."""
     counts = [count for _, count, _ in rows.batches]
     return np.repeat(np.array([of(batch) for batch, _, _ in rows.batches], kind), counts)
 
@@ -133,7 +133,7 @@ def _sequences(rows: _Rows) -> np.ndarray:
 
 
 def _timestamps(rows: _Rows) -> pa.Array:
-    """In µs; null where a record has none, or one that no calendar reaches."""
+    """Timestamps in µs; null if a record has none, or one out of the calendar's range."""
     has_log_time = _repeated(rows, lambda batch: batch.has_log_append_time, np.bool_)
     created = _repeated(rows, lambda batch: batch.header.base_timestamp)
     created += np.array(rows.columns.timestamp_deltas, np.int64)  # which wraps around, as Java's does
@@ -143,7 +143,7 @@ def _timestamps(rows: _Rows) -> pa.Array:
 
 
 def _texts(found: Sequence[bytes | None]) -> pa.Array:
-    """UTF-8; what is none has replacement characters."""
+    """UTF-8 text, with replacement characters for invalid bytes."""
     try:
         return pa.array(found, pa.binary()).cast(pa.string())  # checked as a whole, not string by string
     except pa.ArrowInvalid:
@@ -196,7 +196,7 @@ _RECORDS: Final[dict[str, tuple[str, Callable[[_Rows], pa.Array]]]] = {
     "producer_name": ("string", lambda rows: _texts(rows.columns.names)),
     "id_problem": ("string", _problems),
 }
-"""Each column of the view `records`: its type as Spark's DDL has it, and how it is made."""
+"""Each column of the view `records`: its type as Spark's DDL, and how it is made."""
 
 _RUNS: Final = {
     "partition": "int",
@@ -226,6 +226,6 @@ COLUMNS: Final = {RECORDS: tuple(_RECORDS), RUNS: tuple(_RUNS)}
 
 
 def ddl(view: str) -> str:
-    """The schema of a view."""
+    """The schema of a view as DDL."""
     kinds = _RUNS if view == RUNS else {name: kind for name, (kind, _) in _RECORDS.items()}
     return ", ".join(f"{name} {kind}" for name, kind in kinds.items())
