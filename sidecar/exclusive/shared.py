@@ -12,7 +12,7 @@ when it has lost it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
@@ -36,6 +36,7 @@ from sidecar.exclusive.writer import SlotWriter
 from sidecar.fencing.slot import WriterSlot
 from sidecar.forwarder.lane import Lane
 from sidecar.forwarder.outcome import Outcome
+from sidecar.forwarder.sequences import RefusedSequences
 from sidecar.protocol.caller import FencedError
 from sidecar.protocol.errors import ErrorCode, KafkaError
 from sidecar.protocol.session import Session
@@ -73,8 +74,7 @@ class SharedSession:
         if self.is_leaving:
             self.writer.operations.answer(offer, BUSY)
         elif self.writer.epoch is None or self._sessions.refusals.has(self.session, self.scope):
-            epoch = max(0, offer.header.producer_epoch)
-            self.writer.operations.begin(partial(self._take, offer.client, epoch), offer)
+            self.writer.operations.begin(partial(self._open, offer), offer)
         else:
             self.writer.write(offer, self.writer.epoch)
 
@@ -84,15 +84,28 @@ class SharedSession:
             self._sessions.forget(self)  # the former holder keeps its slot
         return failure_of(error)
 
+    async def _open(self, offer: Offer) -> None:
+        refusals, client_epoch = self._sessions.refusals, max(0, offer.header.producer_epoch)
+        refused = refusals.of(self.session, self.scope)
+        await self._take(offer.client, self._memory, client_epoch, refused)
+        refusals.forgive(self.session, self.scope)
+
     async def again(self) -> None:
-        await self._take(self.client)
+        self.writer.drop_epoch(MOVED)
+        await self._take(self.client, self._memory)
 
     def dropped(self, epoch: SlotEpoch) -> None:
         """Remember the session's positions."""
         if not self.session.is_plain:
             self._memory = epoch.memory()
 
-    async def _take(self, client: str, client_epoch: int = 0) -> None:
+    async def _take(
+        self,
+        client: str,
+        memory: Memory | None,
+        client_epoch: int = 0,
+        refused: Mapping[int, RefusedSequences] | None = None,
+    ) -> None:
         # Model: OpenSide.
         sessions, claimant = self._sessions, self.claimant
         self.writer.drop_epoch(MOVED)
@@ -110,8 +123,8 @@ class SharedSession:
             client=client,
             caller=claimant.caller,
             client_epoch=client_epoch,
-            refused=sessions.refusals.of(self.session, self.scope),
-            memory=self._memory,
+            refused=refused or {},
+            memory=memory,
         )
         trusted_ms = sessions.upkeep.trusted_ms
         takeover = Takeover(self._env.services, self.scope, request, master.stamp, trusted_ms, ids)
@@ -130,7 +143,6 @@ class SharedSession:
                 raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"{self.name} has new partitions; try again")
             begin_ids(ids, taken, self._env.changelog.view)
         self.writer.begin(taken, ids)
-        sessions.refusals.forgive(self.session, self.scope)
 
     async def grow(self, partition: int) -> None:
         await self._sessions.share_anew(lambda its: partition not in its.partitions)

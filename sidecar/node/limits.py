@@ -111,7 +111,7 @@ def audiences(settings: Settings, gateway: Gateway) -> Audiences | None:
 
 
 def idle_watch(settings: Settings, gateway: Gateway) -> IdleWatch:
-    """Return the watch that closes idle connections; it is told of each new connection from now on."""
+    """Return the watch that closes idle connections; the gateway adds each new connection to it from now on."""
     clients = gateway.clients
 
     def end(connection: ClientConnection, spoke: bool) -> None:
