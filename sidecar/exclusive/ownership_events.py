@@ -59,7 +59,9 @@ class OwnershipEvents:
         if topic.scope.is_master:
             self._hooks.owner_changed(topic.name, topic.owner.generation, label, mode if label is not None else None)
         else:
-            highest = generation_of(self._services.changelog.view, SlotScope(topic.name))
+            # This partition's newest record may not have been read back yet.
+            known = generation_of(self._services.changelog.view, SlotScope(topic.name))
+            highest = max(topic.owner.generation, known)
             self._hooks.owner_changed(topic.name, highest, None, None)
 
     def report_again(self, topic: Owning) -> None:
