@@ -14,8 +14,9 @@ from sidecar.cluster.brokers import Brokers
 from sidecar.cluster.hedging import Shared
 from sidecar.cluster.resolver import is_legal
 from sidecar.network.slices import in_slices
+from sidecar.protocol.api import API_VERSIONS
 from sidecar.protocol.caller import CoordinatorKind, DisconnectedError, TopicLayout, UnknownTopicError, UpstreamError
-from sidecar.protocol.calls.admin import ApiVersions, ClusterFeatures, FindCoordinator, ServedVersions
+from sidecar.protocol.calls.admin import FEATURES, ApiVersions, FindCoordinator, ServedVersions
 from sidecar.protocol.errors import ErrorCode, KafkaError
 from sidecar.protocol.metadata import ClusterState, MetadataByIdCall, MetadataCall, MetadataRequest
 
@@ -247,12 +248,14 @@ class KafkaUpstream(Brokers):
             await self.api_versions()
         await asyncio.sleep(_VERSIONS_EVERY_S)
 
-    async def features(self) -> bytes | None:
-        """Return the tagged fields of an answer to ApiVersions that name the features of the cluster. Returns None if
-        Kafka does not answer; never raises.
+    async def features(self, version: int) -> bytes | None:
+        """Return the tagged fields of an answer to ApiVersions, in this version, that name the features of the cluster.
+        Returns None if brokers do not serve the version, or Kafka does not answer; never raises.
         """
+        if not self.serves(API_VERSIONS, version):
+            return None
         try:
-            return await self.ask_any(ClusterFeatures())
+            return await self.ask_any(FEATURES[version])
         except (UpstreamError, KafkaError):
             return None
 

@@ -29,7 +29,7 @@ from sidecar.protocol import api_versions, limits, metadata
 from sidecar.protocol.api import APIS, OWN_APIS, OWN_SOFTWARE
 from sidecar.protocol.api_versions import VersionRange
 from sidecar.protocol.caller import CoordinatorKind, UpstreamError
-from sidecar.protocol.calls.admin import ServedVersions
+from sidecar.protocol.calls.admin import FEATURES, ServedVersions
 from sidecar.protocol.errors import ErrorCode, KafkaError
 from sidecar.protocol.messages import cluster
 from sidecar.protocol.metadata import Broker, ClusterState, MetadataRequest, PartitionState, TopicState
@@ -73,7 +73,7 @@ class ClusterApi:
 
     def __init__(self, upstream: KafkaUpstream, nodes: NodeDirectory, resolver: NameResolver, tasks: Tasks) -> None:
         self.served: list[VersionRange] = []
-        self._features = api_versions.NO_FEATURES
+        self._features: dict[int, bytes] = {}
         self._features_until = 0.0
         self._upstream = upstream
         self._nodes = nodes
@@ -91,14 +91,18 @@ class ClusterApi:
         ranges = [*served, *_OWN_RANGES] if client.software.name.startswith(OWN_SOFTWARE) else served
         features = api_versions.NO_FEATURES
         if api_versions.may_announce_features(self.served):
-            features = self._features
+            features = self._features.get(request.version, features)
             self._keep_features()
         exchange.answer([api_versions.encode_answer(request.correlation_id, request.version, ranges, features)])
 
     async def learn_features(self) -> None:
-        """Request the cluster's features; keep the known ones if there is no answer."""
-        features = await self._upstream.features()
-        self._features = self._features if features is None else features
+        """Request the cluster's features in each version in which clients ask for them: brokers answer versions
+        differently. Without an answer the known ones are kept.
+        """
+        for version in FEATURES:
+            features = await self._upstream.features(version)
+            if features is not None:
+                self._features[version] = features
 
     def _keep_features(self) -> None:
         """Request the features again if they are older than `_FEATURES_S`."""
@@ -224,6 +228,8 @@ class ClusterApi:
                 own = 0 if p.error == ErrorCode.REPLICA_NOT_AVAILABLE else p.error
                 leader = placement.of_partition(name, p.partition) if serving is None else serving
                 partitions.append(new_tuple(PartitionState, (p.partition, error or own, leader, p.leader_epoch)))
+            elif p.error == ErrorCode.LISTENER_NOT_FOUND and version < _LISTENER_NOT_FOUND_FROM:
+                partitions.append(p._replace(error=ErrorCode.LEADER_NOT_AVAILABLE))
             else:
                 partitions.append(p)
         return replace(topic, partitions=tuple(partitions))

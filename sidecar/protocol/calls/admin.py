@@ -32,9 +32,10 @@ class ApiVersions(View[dict[int, ServedVersions]], of=cluster.API_VERSIONS, vers
         }
 
 
-class ClusterFeatures(View[bytes], of=cluster.API_VERSIONS, version=4):
-    """The tagged fields in which a broker has the features of the cluster (KIP-584), unchanged. Brokers before
-    3.9 do not answer this version.
+class ClusterFeatures(View[bytes], of=cluster.API_VERSIONS, version=3):
+    """The tagged fields in which a broker has the features of the cluster (KIP-584), unchanged, for clients that ask in
+    the same version. In version 3 a broker leaves out features whose range begins at 0: Java clients before 3.8 cannot
+    read them (KAFKA-17011, KAFKA-17492).
     """
 
     def asked(self) -> Values:
@@ -42,9 +43,17 @@ class ClusterFeatures(View[bytes], of=cluster.API_VERSIONS, version=4):
 
     def answered(self, values: Values) -> bytes:
         if error := values["error_code"]:
-            raise MalformedFrameError(f"ApiVersions v4 answered error {error}")
+            raise MalformedFrameError(f"ApiVersions v{self.api_version} answered error {error}")
         tags: bytes = values[TAGS]
         return tags
+
+
+class AllClusterFeatures(ClusterFeatures, of=cluster.API_VERSIONS, version=4):
+    """As `ClusterFeatures`, in the version in which a broker names all features. Kafka has it from 3.9 on."""
+
+
+FEATURES: Final = {call.api_version: call for call in (ClusterFeatures(), AllClusterFeatures())}
+"""The request for the features, by the version of ApiVersions whose clients get the answer."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -121,6 +121,17 @@ def test_every_version_that_kafka_and_the_table_share_is_announced(through: RawC
     assert announced[0] == range(14), "librdkafka needs Produce from 0"
 
 
+@pytest.mark.parametrize("version", range(5))
+def test_features_are_named_in_the_versions_of_api_versions_in_which_kafka_names_them(
+    version: int, through: RawClient, direct: RawClient
+) -> None:
+    """Java clients before 3.8 ask in version 3 and cannot read a range that begins at 0 (KAFKA-17011)."""
+    software = {"client_software_name": "tests", "client_software_version": "1"} if version >= 3 else {}
+    mine, theirs = (wire.ask(request(18, version, **software)) for wire in (through, direct))
+    for name in ("supported_features", "finalized_features", "finalized_features_epoch"):
+        assert getattr(mine, name, None) == getattr(theirs, name, None), name
+
+
 def test_a_version_that_brokers_do_not_serve_any_more_ends_the_connection_as_at_a_broker(
     one_node: VirtualCluster, services: Services, direct: RawClient
 ) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 from uuid import UUID
@@ -84,6 +85,16 @@ def test_a_governed_topic_of_a_node_without_the_listener_has_no_leader(
     resolver.set_policies(["orders"], [])
     assert leaders(virtual(cluster, "OUTSIDE", version)) == {(-1, error)}
     assert leaders(virtual(cluster, "INSIDE", version)) == {(2, 0)}
+
+
+@pytest.mark.parametrize(("version", "error"), [(5, 5), (6, 72)])
+def test_a_partition_whose_leader_lacks_the_nodes_listener_has_the_error_of_the_clients_version(
+    cluster: ClusterApi, version: int, error: int
+):
+    """The node's own Metadata has version 10, in which Kafka answers 72 LISTENER_NOT_FOUND."""
+    topic = replace(TOPIC, partitions=(PartitionState(0, 72, -1, 3),))
+    shown = at_once(cluster.virtual_steps(replace(STATE, topics=(topic,)), "INSIDE", version))
+    assert leaders(shown) == {(-1, error)}
 
 
 def test_a_configuration_shows_the_listener_of_the_client_alone():

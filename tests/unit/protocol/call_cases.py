@@ -30,10 +30,10 @@ from kio.schema.produce.v8 import response as produce_response
 
 from sidecar.protocol.caller import CoordinatorKind
 from sidecar.protocol.calls.admin import (
+    AllClusterFeatures,
     AlterTopicConfig,
     ApiVersions,
     ClusterDescription,
-    ClusterFeatures,
     ConfigResource,
     CreateTopics,
     DeleteTopic,
@@ -201,7 +201,7 @@ def versions_case() -> Case:
 
 def features_case() -> Case:
     return Case(
-        ClusterFeatures(),
+        AllClusterFeatures(),
         newest_versions_request.ApiVersionsRequest(client_software_name="sidecar", client_software_version="1"),
         newest_versions_response.ApiVersionsResponse(
             error_code=KioError.none,

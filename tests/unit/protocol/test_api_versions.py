@@ -13,7 +13,7 @@ from sidecar.gateway.metadata import served_versions
 from sidecar.protocol import api_versions
 from sidecar.protocol.api import APIS, NEWEST, NOT_SERVED
 from sidecar.protocol.api_versions import ClientSoftware, VersionRange
-from sidecar.protocol.calls.admin import ClusterFeatures, ServedVersions
+from sidecar.protocol.calls.admin import FEATURES, ServedVersions
 from sidecar.protocol.messages.cluster import API_VERSIONS
 from sidecar.protocol.primitives import MalformedFrameError
 from tests.unit.protocol import kio_entities as kio
@@ -58,13 +58,16 @@ def test_an_answer_announces_ranges_and_no_features_by_itself(version: int, rang
         assert (answer.supported_features, answer.finalized_features, answer.finalized_features_epoch) == ((), (), -1)
 
 
-@given(answer=kio.messages(kio.entity(18, 4, "response")))
+@pytest.mark.parametrize("version", FEATURES)
+@given(data=st.data())
 @settings(max_examples=30)
-def test_features_are_announced_as_a_broker_wrote_them(answer: Any) -> None:
-    theirs = kio.answer_frame(answer)
-    features = ClusterFeatures().answered(API_VERSIONS.decode_answer(theirs, 0, len(theirs), 4) | {"error_code": 0})
-    frame = api_versions.encode_answer(7, 4, [VersionRange(18, 0, 4)], features)
-    mine = kio.answer_of(kio.entity(18, 4, "response"), frame)
+def test_features_are_announced_as_a_broker_wrote_them_in_that_version(version: int, data: st.DataObject) -> None:
+    answer = data.draw(kio.messages(kio.entity(18, version, "response")))
+    theirs, call = kio.answer_frame(answer), FEATURES[version]
+    assert call.api_version == version
+    features = call.answered(API_VERSIONS.decode_answer(theirs, 0, len(theirs), version) | {"error_code": 0})
+    frame = api_versions.encode_answer(7, version, [VersionRange(18, 0, 4)], features)
+    mine = kio.answer_of(kio.entity(18, version, "response"), frame)
     for name in ("supported_features", "finalized_features", "finalized_features_epoch", "zk_migration_ready"):
         assert getattr(mine, name) == getattr(answer, name), name
 
