@@ -182,6 +182,10 @@ TOPIC: Final = Shape(
     policies=by_key(POLICY.kind)
     .said("The policies that cover it, by topic or prefix, each with the fields that it decides; the nearest wins.")
     .or_absent(),
+    warnings=list_of(TEXT)
+    .said("After a change of the policy: what is weaker, or may not work, on the topics that it covers.")
+    .of(lambda topic: topic.warnings or None)
+    .or_absent(),
 )
 TOPICS: Final = page_of("Topics", TOPIC)
 _INT16: Final = 2**15 - 1

@@ -117,6 +117,7 @@ def create(
     stale = _waiting_policy(api, topic)
     found = api.create("/v1/topics", body)
     write(found, shared.output, lambda: _as_text(found))
+    _warn(found)
     if stale:
         fields = by_key({name: value for name, value in stale.items() if value})
         click.echo(
@@ -142,6 +143,7 @@ def set_(shared: Shared, topic: str, **wanted: str | bool | None) -> None:
         raise CommandError("nothing to set: say at least one of --access, --dedup, --scope, …", Exit.USAGE)
     found = shared.api().put(topic_path(topic, "policy"), change)
     write(found, shared.output, lambda: _as_text(found))
+    _warn(found)
     if not found["partitions"] and not topic.endswith("*"):
         click.echo(
             f"there is no topic {topic} yet: the policy waits for it; make it with `sidecar topic create {topic}`",
@@ -184,6 +186,12 @@ def delete(shared: Shared, topic: str, force: bool, yes: bool) -> None:
     confirm(yes, lambda: _delete_question(api, topic, force=force))
     api.delete(topic_path(topic), force=str(force).lower())
     click.echo(f"{topic} is deleted", err=True)
+
+
+def _warn(topic: dict[str, Any]) -> None:
+    """Print what the node warns of after a change of a policy; an older node warns of nothing."""
+    for warning in topic.get("warnings", ()):
+        click.echo(f"warning: {warning}", err=True)
 
 
 def _waiting_policy(api: AdminApi, topic: str) -> dict[str, Any]:

@@ -233,6 +233,8 @@ class Topic:
     """By name of the shadow; only from `AdminClient.topic`."""
     policies: Mapping[str, Policy] | None = None
     """The policies that cover it, by topic or prefix; only from `AdminClient.topic`."""
+    warnings: tuple[str, ...] | None = None
+    """After a change of the policy: what is weaker, or may not work, on the topics that it covers; None: nothing."""
 
 
 @dataclass(frozen=True, slots=True)

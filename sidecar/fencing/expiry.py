@@ -3,6 +3,9 @@
 A partition forgets a producer id after producer.id.expiration.ms, the coordinator a transactional id after
 transactional.id.expiration.ms (KIP-98, KIP-854). A replica that is rebuilt from the log does not know a fence whose
 marker compaction or retention has deleted: delete.retention.ms, retention.ms, segment.ms of the topic.
+
+Users set these to anything, 0 included, so each has a floor: no topic is fenced without a pause. Below the floor of a
+topic's setting the fence has to be renewed by event (`sidecar.exclusive.upkeep`), and people are warned (`short`).
 """
 
 import math
@@ -15,15 +18,23 @@ from sidecar.protocol.calls.admin import ConfigResource, DescribeConfigs, Descri
 from sidecar.protocol.errors import KafkaError
 
 _OF_BROKERS: Final = " of the brokers"
-_EXPIRATION: Final = "producer.id.expiration.ms" + _OF_BROKERS
+_EXPIRATION: Final = "producer.id.expiration.ms"
 _HOUR_MS: Final = 3600 * 1000
 BROKER_DEFAULTS: Final = {
-    "producer.id.expiration.ms": 24 * _HOUR_MS,
+    _EXPIRATION: 24 * _HOUR_MS,
     "transactional.id.expiration.ms": 7 * 24 * _HOUR_MS,
 }
 TOPIC_SETTINGS: Final = ("delete.retention.ms", "retention.ms", "segment.ms")
 _TIMESTAMPS: Final = "message.timestamp.type"
 _SHARE: Final = 4
+TOPIC_FLOOR_S: Final = 300.0
+"""No keep-alive is more frequent because of a topic's own settings, in seconds: each writes a marker to every partition
+for every slot, and with a small segment.ms begins a segment.
+"""
+BROKER_FLOOR_S: Final = 0.5
+"""No keep-alive is more frequent because of the brokers' settings, in seconds. The partitions of a broker that forgets
+producers sooner than four times this are not fenced all the time; `doctor` fails long before.
+"""
 _LATE_S: Final = 60.0
 """Tolerance for a late keep-alive and for clocks that differ, in seconds."""
 _TOPICS_PER_CALL: Final = 500
@@ -37,7 +48,8 @@ class KeepAlive:
     record, in seconds, if records carry their producers' times. A partition counts a producer's age from that time, and
     must still know the producer at the next keep-alive. `stamped`: brokers set the time of records
     (message.timestamp.type=LogAppendTime), so any age is allowed. `assumed`: a broker did not return its settings, so
-    Kafka's defaults are used.
+    Kafka's defaults are used. `short`: the topic's settings that delete a marker before the next keep-alive, as
+    `retention.ms=1000`.
     """
 
     interval: float
@@ -45,17 +57,35 @@ class KeepAlive:
     assumed: bool = False
     oldest: float = math.inf
     stamped: bool = False
+    short: tuple[str, ...] = ()
 
 
-def keep_alive(settings: Mapping[str, int], *, assumed: bool = False, stamped: bool = False) -> KeepAlive:
-    """Computes it from the settings in milliseconds; unlimited settings are left out. Pure."""
-    setting = min(settings, key=lambda name: settings[name])
-    interval = settings[setting] // _SHARE / 1000
-    expiration = settings.get(_EXPIRATION, BROKER_DEFAULTS["producer.id.expiration.ms"]) / 1000
-    return KeepAlive(interval, setting, assumed, expiration - interval - min(interval, _LATE_S), stamped)
+def keep_alive(
+    brokers: Mapping[str, int],
+    topic: Mapping[str, int] | None = None,
+    *,
+    name: str = "",
+    assumed: bool = False,
+    stamped: bool = False,
+) -> KeepAlive:
+    """Computes it from the settings of the brokers and of the topic `name`, in milliseconds; unlimited settings are
+    left out. Pure.
+    """
+    least = min(brokers, key=lambda setting: brokers[setting])
+    interval, limit = max(brokers[least] // _SHARE / 1000, BROKER_FLOOR_S), least + _OF_BROKERS
+    own = topic or {}
+    short = tuple(f"{setting}={value}" for setting, value in own.items() if value < _SHARE * 1000 * TOPIC_FLOOR_S)
+    if own:
+        least = min(own, key=lambda setting: own[setting])
+        of_topic = max(own[least] // _SHARE / 1000, TOPIC_FLOOR_S)
+        if of_topic < interval:
+            interval, limit = of_topic, f"{least} of {name}"
+    expiration = brokers.get(_EXPIRATION, BROKER_DEFAULTS[_EXPIRATION]) / 1000
+    oldest = max(0.0, expiration - interval - min(interval, _LATE_S))
+    return KeepAlive(interval, limit, assumed, oldest, stamped, short)
 
 
-DEFAULT_KEEP_ALIVE: Final = keep_alive({name + _OF_BROKERS: value for name, value in BROKER_DEFAULTS.items()})
+DEFAULT_KEEP_ALIVE: Final = keep_alive(BROKER_DEFAULTS)
 """Used until the settings have been read: from Kafka's defaults."""
 
 
@@ -81,9 +111,9 @@ async def read_keep_alives(upstream: Upstream, topics: Sequence[str]) -> dict[st
                 continue
             if answer.error:
                 raise KafkaError(answer.error, f"settings of {resource.name}: {answer.message or 'refused'}")
-            own = _durations(answer, TOPIC_SETTINGS, f" of {resource.name}")
+            own = _durations(answer, TOPIC_SETTINGS)
             stamped = answer.values.get(_TIMESTAMPS) == "LogAppendTime"
-            found[resource.name] = keep_alive(settings | own, assumed=assumed, stamped=stamped)
+            found[resource.name] = keep_alive(settings, own, name=resource.name, assumed=assumed, stamped=stamped)
     return found
 
 
@@ -101,15 +131,14 @@ async def _broker_settings(upstream: Upstream) -> tuple[dict[str, int], bool]:
         if answer is None or answer.error:
             assumed = True
         else:
-            own = _durations(answer, BROKER_DEFAULTS, _OF_BROKERS)
+            own = _durations(answer, BROKER_DEFAULTS)
         for name, default in BROKER_DEFAULTS.items():
-            label = name + _OF_BROKERS
-            if label not in own:
+            if name not in own:
                 assumed = True
-            settings[label] = min(settings.get(label, default), own.get(label, default))
+            settings[name] = min(settings.get(name, default), own.get(name, default))
     return settings, assumed
 
 
-def _durations(described: Described, names: Iterable[str], place: str) -> dict[str, int]:
-    values = {f"{name}{place}": described.milliseconds(name) for name in names}
-    return {label: value for label, value in values.items() if value is not None}
+def _durations(described: Described, names: Iterable[str]) -> dict[str, int]:
+    values = {name: described.milliseconds(name) for name in names}
+    return {name: value for name, value in values.items() if value is not None}

@@ -20,6 +20,7 @@ def observe(node: Parts, rooms: Rooms) -> None:
     metrics.read_gauge("redis_up", lambda: float(rooms.membership.available))
     metrics.read_gauge("kafka_up", lambda: float(rooms.changelog.tailer.last_error is None))
     metrics.read_gauge("lease_expiry_timestamp_seconds", lambda: rooms.membership.lease_until)
+    metrics.read_gauge("weak_fences", lambda: float(weak_fences(rooms.governed)))
     metrics.read_gauge("dedup_names", lambda: float(names_known(rooms.governed)))
     metrics.in_flight = rooms.gateway.unanswered_by_api
     metrics.queue = lambda topic: queue_of(rooms.governed, topic)
@@ -45,6 +46,11 @@ def known_ids(governed: GovernedTopics) -> port.Deduplicated:
     topics = (governed.topic(name) for name in governed.served_topics())
     count = Counter(state_of(topic, elsewhere=False)[0] for topic in topics)
     return port.Deduplicated(ready=count[State.READY], reading=count[State.READING], lost=count[State.LOST])
+
+
+def weak_fences(governed: GovernedTopics) -> int:
+    """Return the number of topics with settings that delete a fence's marker before it is renewed."""
+    return sum(bool(topic.upkeep.terms.short) for topic in governed.kept_topics())
 
 
 def names_known(governed: GovernedTopics) -> int:

@@ -82,6 +82,8 @@ class Topic:
     """The numbers of each shadow; None if not requested."""
     policies: Mapping[str, Policy] | None = None
     """The policies that cover it, by topic or prefix, each with its own fields; None if not requested."""
+    warnings: Sequence[str] = ()
+    """After a change of the policy: what is weaker, or may not work, on the topics that it covers."""
 
 
 @dataclass(frozen=True, slots=True)

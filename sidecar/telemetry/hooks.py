@@ -48,6 +48,9 @@ GAUGES: Final = {
     "dedup_lost_topics": (
         "Topics served here with partitions whose sequence ids cannot be known: these accept no batches."
     ),
+    "weak_fences": (
+        "Governed topics kept here whose settings delete a fence's marker before it is renewed (`sidecar doctor`)."
+    ),
     "dedup_names": "Producer names whose sequence ids this node remembers, counted per partition.",
     "shadows_closed": (
         "Shadow topics of the cluster that cannot be read, because their source was deleted or created again."

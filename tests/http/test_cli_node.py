@@ -104,6 +104,24 @@ async def test_an_owner_is_fenced_where_the_generation_is_that_of_the_script(nod
             await producer.send_and_wait(topic, b"never")
 
 
+def test_weak_settings_of_topics_are_warned_of_when_a_policy_is_set_and_by_the_doctor(
+    node_process: StartNode, services: Services, monkeypatch: pytest.MonkeyPatch, unique: Unique
+):
+    node, prefix = node_process(), unique("weak")
+    be_like(node, services, monkeypatch)
+    weak, history = f"{prefix}.orders", f"{prefix}.schema-history"
+    sidecar("topic", "create", weak, "--config", "delete.retention.ms=100", "--config", "retention.ms=1000")
+    sidecar("topic", "create", history)
+    asked = Rest(node.admin_url).call("PUT", f"/v1/topics/{prefix}.*/policy", {"access_mode": "exclusive"})[1]
+    of_settings, of_readers = asked["warnings"]
+    assert of_settings.startswith(f"delete.retention.ms=100, retention.ms=1000 of {weak}")
+    assert of_readers.startswith(f"{history}:")
+    assert "warnings" not in Rest(node.admin_url).call("GET", f"/v1/topics/{weak}")[1]
+    found = checks(sidecar("doctor", "-o", "json"))
+    assert {found["fences"]["level"], found["readers to the end"]["level"]} == {"warn"}
+    assert (found["fences"]["detail"], found["readers to the end"]["detail"]) == (of_settings, of_readers)
+
+
 def test_the_doctor_finds_a_node_and_its_neighbours_well(
     node_process: StartNode, services: Services, monkeypatch: pytest.MonkeyPatch
 ):

@@ -17,6 +17,7 @@ from sidecar.changelog.topics import TopicNames, check
 from sidecar.cli.checks.finding import Finding, fail, ok, warn
 from sidecar.cli.output import counted
 from sidecar.cluster.upstream import KafkaUpstream
+from sidecar.exclusive.advice import read_by_offsets, weak_fence
 from sidecar.fencing.expiry import KeepAlive, read_keep_alives
 from sidecar.gateway.relay import lacking
 from sidecar.protocol.api import APIS
@@ -320,15 +321,24 @@ async def _internal_topics(upstream: KafkaUpstream, cluster: str) -> list[Findin
 async def _keep_alive(upstream: KafkaUpstream, governed: Sequence[str]) -> list[Finding]:
     if not governed:
         return []
-    found: dict[str, KeepAlive] = await read_keep_alives(upstream, list(governed))
-    if not found:
+    terms: dict[str, KeepAlive] = await read_keep_alives(upstream, list(governed))
+    if not terms:
         return []
-    topic, shortest = min(found.items(), key=lambda item: item[1].interval)
+    found: list[Finding] = []
+    topic, shortest = min(terms.items(), key=lambda item: item[1].interval)
     detail = f"a fence of {topic} lasts {4 * shortest.interval:g} s without a record or a takeover ({shortest.setting})"
     if shortest.interval < _SHORTEST_KEEP_ALIVE:
         remedy = f"raise {shortest.setting}: Kafka forgets fences too soon"
-        return [fail("fences", detail, remedy, "fencing: a deposed producer may write again")]
-    if shortest.assumed:
+        found.append(fail("fences", detail, remedy, "fencing: a deposed producer may write again"))
+    elif shortest.assumed:
         remedy = "allow the node DESCRIBE_CONFIGS on the cluster: until then Kafka's defaults are assumed"
-        return [warn("fences", detail, remedy)]
-    return [ok("fences", detail)]
+        found.append(warn("fences", detail, remedy))
+    weak = [each for each in (weak_fence(name, term) for name, term in terms.items()) if each is not None]
+    if weak:
+        more = f" (so are {len(weak) - 1} more topics)" if len(weak) > 1 else ""
+        found.append(warn("fences", weak[0] + more, "kafka-configs --alter on the topic"))
+    if not found:
+        found.append(ok("fences", detail))
+    if read := read_by_offsets(terms):
+        found.append(warn("readers to the end", read, "sidecar topic unset, or a longer prefix without these topics"))
+    return found

@@ -10,6 +10,7 @@ from typing import Final
 
 from metadata import GenerationChanged, MetadataUnavailable
 from sidecar.changelog import MASTER_SLOT, ChangelogError, partition_slot
+from sidecar.exclusive.advice import advice
 from sidecar.exclusive.answers import NO_REDIS
 from sidecar.exclusive.catalog import UnservedError, Wanted
 from sidecar.exclusive.requests import NothingDoneError
@@ -26,6 +27,8 @@ from sidecar.protocol.errors import APPEND_IN_DOUBT, ErrorCode, KafkaError, erro
 _AWAY = (UpstreamError, KafkaError, ChangelogError, LostRaceError, TimeoutError)
 _TIMEOUT_MS: Final = 15_000
 _POLL_S: Final = 0.1
+_ADVISED: Final = 1_000
+"""The number of topics whose settings are read for warnings after a policy was set."""
 _STAMPS: Final = "message.timestamp.type"
 _WRONG: Final = frozenset(
     {
@@ -134,7 +137,18 @@ class Changes(TopicsView):
             )
         with _policy_changing(name):
             await governed.catalog.set(name, change, wanted_generations, by)
-        return await self.described(name)
+        return replace(await self.described(name), warnings=await self._warnings(name))
+
+    async def _warnings(self, name: str) -> list[str]:
+        """Return what to know of the topics that a policy covers; nothing if Kafka does not answer now."""
+        try:
+            names = [name]
+            if name.endswith("*"):
+                names = [each for each in await self.topic_names(governed=True) if each.startswith(name[:-1])]
+            there = [topic.name for topic in await self.topics([each for each in names if not each.endswith("*")])]
+            return await advice(self._node.upstream, there[:_ADVISED])
+        except (UpstreamError, KafkaError, TimeoutError, port.UnavailableError):
+            return []
 
     async def described(self, name: str) -> port.Topic:
         """Return an existing topic or prefix, as it is now."""

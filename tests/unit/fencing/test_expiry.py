@@ -2,28 +2,56 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sidecar.fencing.expiry import DEFAULT_KEEP_ALIVE, keep_alive
+from sidecar.fencing.expiry import (
+    BROKER_DEFAULTS,
+    BROKER_FLOOR_S,
+    DEFAULT_KEEP_ALIVE,
+    TOPIC_FLOOR_S,
+    TOPIC_SETTINGS,
+    keep_alive,
+)
+
+EXPIRATION = "producer.id.expiration.ms"
+DURATIONS = st.integers(0, 10**12)
 
 
 def test_a_quarter_of_the_shortest_time() -> None:
-    found = keep_alive({"retention.ms of t": 8_000, "segment.ms of t": 9_000})
-    assert (found.interval, found.setting) == (2.0, "retention.ms of t")
+    found = keep_alive(BROKER_DEFAULTS, {"retention.ms": 8_000_000, "segment.ms": 9_000_000}, name="t")
+    assert (found.interval, found.setting, found.short) == (2_000.0, "retention.ms of t", ())
+    found = keep_alive({EXPIRATION: 4_000, "transactional.id.expiration.ms": 9_000})
+    assert (found.interval, found.setting) == (1.0, "producer.id.expiration.ms of the brokers")
 
 
-@given(st.dictionaries(st.text(min_size=1), st.integers(0, 10**12), min_size=1))
-def test_no_memory_is_shorter_than_four_keep_alives(settings: dict[str, int]) -> None:
-    found = keep_alive(settings)
-    assert all(4 * round(found.interval * 1000) <= value for value in settings.values())
-    assert settings[found.setting] == min(settings.values())
+@pytest.mark.parametrize("setting", TOPIC_SETTINGS)
+@pytest.mark.parametrize("value", [0, 1, 100, 1_000, 60_000])
+def test_an_idle_topic_is_not_fenced_all_the_time_whatever_its_settings_are(setting: str, value: int) -> None:
+    """As public configurations set them: each such topic got 15 markers a second in every partition, for ever."""
+    found = keep_alive(BROKER_DEFAULTS, {setting: value}, name="t")
+    assert found.interval == TOPIC_FLOOR_S
+    assert found.short == (f"{setting}={value}",)
 
 
-@given(expiration=st.integers(0, 10**12), retention=st.integers(0, 10**12))
+def test_brokers_that_forget_at_once_do_not_make_a_node_fence_without_a_pause() -> None:
+    assert keep_alive({EXPIRATION: 0}).interval == BROKER_FLOOR_S
+
+
+@given(brokers=DURATIONS, own=st.dictionaries(st.sampled_from(TOPIC_SETTINGS), DURATIONS))
+def test_no_memory_is_shorter_than_four_keep_alives_but_below_the_floors(brokers: int, own: dict[str, int]) -> None:
+    found = keep_alive({EXPIRATION: brokers}, own, name="t")
+    assert 4 * found.interval <= max(brokers / 1000, 4 * BROKER_FLOOR_S)
+    for setting, value in own.items():
+        assert 4 * found.interval <= max(value / 1000, 4 * TOPIC_FLOOR_S)
+        assert (f"{setting}={value}" in found.short) is (value < 4_000 * TOPIC_FLOOR_S)
+    assert found.interval >= min(BROKER_FLOOR_S, TOPIC_FLOOR_S)
+
+
+@given(expiration=st.integers(int(8_000 * BROKER_FLOOR_S), 10**12), retention=DURATIONS)
 def test_the_oldest_record_is_remembered_until_the_next_keep_alive(expiration: int, retention: int) -> None:
-    name = "producer.id.expiration.ms of the brokers"
-    found = keep_alive({name: expiration, "retention.ms of t": retention})
+    found = keep_alive({EXPIRATION: expiration}, {"retention.ms": retention}, name="t")
     assert found.oldest + found.interval <= expiration / 1000
     assert found.oldest >= expiration / 1000 / 2 - 0.001
 
