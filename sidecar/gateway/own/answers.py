@@ -192,11 +192,15 @@ def not_now(error: KafkaError) -> Look:
 def not_allowed(
     wanted: Asked, rights: Rights | None, mode: Callable[[str, control.AccessMode], AccessMode]
 ) -> control.OwnResponse | None:
-    """Why Kafka's ACLs forbid a client's request, if they do: a topic needs WRITE, a reader claim READ. `mode` returns
-    the mode in which a topic is claimed, from the requested one.
+    """Why Kafka's ACLs forbid a client's request, if they do: a topic needs WRITE; a reader claim needs READ on its
+    group, as every request of Kafka's that moves the group's cursors, and READ on its topic. `mode` returns the mode in
+    which a topic is claimed, from the requested one.
     """
     if rights is None or not rights.enforced:
         return None
+    group = wanted.targets[0].group  # of all targets of a request
+    if group and not rights.group(Operation.READ, group):
+        return _forbidden(f"the group {group}")
     for target, generation in zip(wanted.targets, wanted.generations, strict=True):
         if not target.topic:
             continue  # a free string is no Kafka resource
@@ -206,8 +210,12 @@ def not_allowed(
         else:
             may = rights.topic(Operation.READ, target.topic)
         if not may:
-            return control.OwnResponse(error=control.NOT_AUTHORIZED, message=f"Kafka's ACLs do not allow it: {target}")
+            return _forbidden(str(target))
     return None
+
+
+def _forbidden(what: str) -> control.OwnResponse:
+    return control.OwnResponse(error=control.NOT_AUTHORIZED, message=f"Kafka's ACLs do not allow it: {what}")
 
 
 def refused_by(error: control.Error, message: str) -> Look:

@@ -78,7 +78,7 @@ class DescribeOwnersApi:
             else:
                 if not group:
                     await self._describe_topics(client, response)
-                await self._describe_claims(group, response)
+                await self._describe_claims(client, group, response)
         except BehindError as error:
             raise RefusedError(str(error), control.UNAVAILABLE) from None
         except (UpstreamError, KafkaError):  # its text would name a broker
@@ -118,13 +118,17 @@ class DescribeOwnersApi:
             if number % AT_ONCE == AT_ONCE - 1:
                 await asyncio.sleep(0)
 
-    async def _describe_claims(self, group: str, response: control.DescribeOwnersResponse) -> None:
-        """Every free string, or all reader claims of a group."""
+    async def _describe_claims(self, client: Client, group: str, response: control.DescribeOwnersResponse) -> None:
+        """Every free string; or of a group, strings and the claims to topics that the client may know of."""
         keys = self._coordinator.state.claimed(group)
+
+        def shows(found: control.Ownership | control.Waiting) -> bool:
+            return not found.resource.topic or may_see(client, found.resource.topic)
+
         for first in range(0, len(keys), AT_ONCE):
             ownerships, waiting = self._coordinator.state.describe(keys[first : first + AT_ONCE])
-            response.ownerships.extend(found for found in ownerships if found.owner_session)
-            response.waiting.extend(waiting)
+            response.ownerships.extend(found for found in ownerships if found.owner_session and shows(found))
+            response.waiting.extend(filter(shows, waiting))
             await asyncio.sleep(0)
 
     def _add(self, response: control.DescribeOwnersResponse, resource: control.Resource) -> None:

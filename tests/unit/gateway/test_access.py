@@ -272,9 +272,7 @@ def test_to_depose_others_takes_more_than_to_write(client_id: bytes) -> None:
         (Target("", "a", -1, ""), None, [Operation.READ], False),
         (Target("", "a", 0, ""), 7, [Operation.WRITE], False),
         (Target("", "a", 0, ""), 7, [Operation.WRITE, Operation.ALTER], True),
-        (Target("g", "a", 0, ""), None, [Operation.READ], True),
-        (Target("g", "a", 0, ""), None, [Operation.WRITE], False),
-        (Target("g", "", -1, "a string"), None, [], True),
+        (Target("", "", -1, "a string"), None, [], True),
     ],
 )
 def test_a_claim_takes_the_right_to_what_it_claims(
@@ -285,6 +283,22 @@ def test_a_claim_takes_the_right_to_what_it_claims(
     assert (refused is None) is may
     assert refused is None or refused.error == control.NOT_AUTHORIZED
     assert not_allowed(wanted, None, as_asked) is None
+
+
+@pytest.mark.parametrize("target", [Target("g", "a", 0, ""), Target("g", "a", -1, ""), Target("g", "", -1, "a string")])
+@pytest.mark.parametrize("mode", [control.EXCLUSIVE, control.WAIT_FOR_EXCLUSIVE, control.EXCLUSIVE_WITH_FENCING])
+def test_a_claim_in_a_group_takes_what_a_commit_of_the_group_takes(target: Target, mode: control.AccessMode) -> None:
+    wanted = cast(Any, SimpleNamespace(mode=mode, targets=(target,), generations=(None,)))
+    of_group, of_topic = rule(Operation.READ, "g", ResourceType.GROUP), rule(Operation.READ, "a")
+    sees_group = rule(Operation.DESCRIBE, "g", ResourceType.GROUP)
+
+    def may(*rules: AclBinding) -> bool:
+        return not_allowed(wanted, rights(*rules), as_asked) is None
+
+    assert may(of_group, of_topic)
+    assert not may(of_topic)
+    assert not may(of_topic, sees_group)
+    assert may(of_group) is bool(target.name)
 
 
 def test_a_claim_in_the_mode_of_the_policy_takes_what_that_mode_takes() -> None:

@@ -13,7 +13,7 @@ from sidecar.gateway.own.granting import Granting
 from sidecar.gateway.own.tickets import Stand, Ticket, Tickets
 from sidecar.protocol.errors import ErrorCode, KafkaError
 from sidecar.resources.requests import ClaimVerdict
-from sidecar.security.acls import Operation
+from sidecar.security.acls import Operation, ResourceType
 from sidecar.v1 import control_pb2 as control
 from tests.unit.gateway.test_access import rights, rule
 
@@ -110,11 +110,12 @@ async def test_a_request_that_waits_for_what_its_client_may_not_own_any_more_is_
     coordinator = Coordinator()
     coordinator.prospect = Prospect.WAIT
     room, ticket = granting(coordinator)
-    target, asked, client = Target("orders", "readers", WHOLE, ""), ticket.asked, ticket.client
+    target, asked, client = Target("readers", "orders", WHOLE, ""), ticket.asked, ticket.client
     vars(asked).update(targets=(target,), generations=(None,))
-    client.rights = rights(rule(Operation.READ, "readers"))  # pyright: ignore[reportAttributeAccessIssue]
+    of_topic, of_group = rule(Operation.READ, "orders"), rule(Operation.READ, "readers", ResourceType.GROUP)
+    client.rights = rights(of_topic, of_group)  # pyright: ignore[reportAttributeAccessIssue]
     assert await room.attempt(ticket) is None
-    client.rights = rights()  # pyright: ignore[reportAttributeAccessIssue]
+    client.rights = rights(of_topic)  # pyright: ignore[reportAttributeAccessIssue]
     coordinator.prospect = Prospect.READY
     answer = await room.attempt(ticket)
     assert answer is not None

@@ -83,6 +83,23 @@ async def test_the_claims_of_a_group_take_the_right_to_describe_it(owners: Descr
     assert control.DescribeOwnersResponse.FromString(await asked(owners, request, may)).error == control.NONE
 
 
+async def test_the_claims_of_a_group_are_told_without_topics_that_may_not_be_described(
+    owners: DescribeOwnersApi,
+) -> None:
+    places = [control.Resource(topic="seen", partition=0), control.Resource(topic="hidden"), control.Resource(name="s")]
+    state: Any = owners._coordinator.state  # pyright: ignore[reportPrivateUsage]
+    state.claimed = lambda _: places
+    state.describe = lambda some: (
+        [control.Ownership(resource=place, owner_session="conn:1") for place in some],
+        [control.Waiting(resource=place) for place in some],
+    )
+    may = rights(rule(Operation.DESCRIBE, "readers", ResourceType.GROUP), SEEN)
+    answer = await asked(owners, control.DescribeOwnersRequest(group="readers"), may)
+    told = control.DescribeOwnersResponse.FromString(answer)
+    assert [each.resource for each in told.ownerships] == [places[0], places[2]]
+    assert [each.resource for each in told.waiting] == [places[0], places[2]]
+
+
 async def test_nobody_has_the_ids_of_a_topic_read_that_he_may_not_describe() -> None:
     async def of(*_: object) -> NoReturn:
         raise AssertionError("the topic was taken over")
