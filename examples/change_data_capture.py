@@ -21,7 +21,7 @@ Why it is correct:
   from one number on, use the minimum, `producer.last_sequence_id`.)
 - Numbers are assigned in the order of commits, because SQLite has one writer at a time. A sequence of PostgreSQL is not
   in this order: there, number the rows in one transaction at a time, or use the log sequence number.
-- A node forgets the ids of a name that was not used for six hours. Then the program reads them from the partitions.
+- A node may forget a name that an operator names, or of more than 10,000. Then the program reads its ids from the log.
 
 Do not use it if partitions are added to the topic, because rows would change their partition.
 """

@@ -76,7 +76,7 @@ STATUS: Final = Shape(
     brokers=_PEERS,
     client_connections=NUMBER,
     governed_topics=NUMBER,
-    deduplication=Shape("Deduplicated", ready=NUMBER, reading=NUMBER, lost=NUMBER).inline,
+    deduplication=Shape("Deduplicated", ready=NUMBER, reading=NUMBER, lost=NUMBER, crowded=NUMBER).inline,
     checks=_CHECKS,
 )
 CLIENT: Final = Shape(
@@ -174,7 +174,9 @@ TOPIC: Final = Shape(
         " or the node that serves the topic does not answer. Null: a prefix."
     )
     .of("deduplication"),
-    deduplication_detail=TEXT.or_null().said("How far the reading has come, or what is lost."),
+    deduplication_detail=TEXT.or_null().said(
+        "How far the reading has come, what is lost, or which partition is nearly full of names."
+    ),
     owners=by_key(PARTITION_OWNER.kind).or_absent(),
     shadowReplication=by_key(SHADOW_STATS.kind)
     .said("Statistics of its shadows, by shadow. Spelled as in Pulsar's PIP-180, unlike all other fields.")

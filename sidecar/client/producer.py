@@ -72,7 +72,7 @@ class ExclusiveProducer:
     with your own records from there, not with other records under the next numbers. Records are dropped in two more
     cases: a record that failed while a later one of its partition, in flight at the same time, got into the log (if
     every record counts send one at a time, or by `send_all`, which writes none behind one that failed); and a name that
-    was idle for six hours, which the node forgets: `last_sequence_id` is -1 then, although its records are in the log.
+    the node forgot to make room for newer ones: `last_sequence_id` is -1 then, although its records are in the log.
 
     `create=NewTopic(partitions=6)` makes the topic where it is missing; without it that is an error with code 3.
 

@@ -28,8 +28,8 @@ NO_ID: Final = -1
 NAMES_LIMIT: Final = 10_000
 """The default number of names that a partition remembers."""
 
-IDLE_S: Final = 6 * 3600
-"""Seconds after which an unused name is forgotten."""
+CROWDED: Final = 0.8
+"""The share of the limit from which on a partition counts as crowded: before any name is forgotten."""
 
 _ROOM: Final = 0.05
 """The share of names that is forgotten at once when there is no room for a new one."""
@@ -321,15 +321,18 @@ class Marks:
             self.evicted += 1
         return True
 
-    def idle(self, now: int, is_live: Callable[[bytes], bool], idle_s: int = IDLE_S) -> list[bytes]:
-        """Return the names that were not used for `idle_s` seconds. A live name counts as used now."""
-        found: list[bytes] = []
+    def note_live(self, now: int, is_live: Callable[[bytes], bool]) -> None:
+        """Count names of connected sessions, and those in flight, as used now: names are forgotten by their last use,
+        never by time alone.
+        """
         for name, row in self._rows.items():
             if name in self._sent.by_name or is_live(name):
                 self._seen[row] = now
-            elif now - self._seen[row] > idle_s:
-                found.append(name)
-        return found
+
+    @property
+    def is_crowded(self) -> bool:
+        """Whether there is little room for more names: soon the longest unused one is forgotten."""
+        return len(self._rows) >= CROWDED * self.limit
 
     def clear(self) -> None:
         """Forget everything: these marks belong to another log."""

@@ -31,6 +31,9 @@ class IdsHooks(Protocol):
     def ids_recovered(self, topic: str, records: int, seconds: float) -> None: ...
     def ids_lost(self, topic: str, reason: str) -> None: ...
     def snapshot_written(self, topic: str, names: int, size: int) -> None: ...
+    def names_forgotten(self, topic: str, names: int) -> None:
+        """Names made room for newer ones."""
+
     def operation_failed(self, topic: str, error: BaseException) -> None: ...
 
 
@@ -112,7 +115,9 @@ class PartitionIds:
             return Outcome(ErrorCode.POLICY_VIOLATION, message=message)
         evicted = self.marks.evicted
         has_room = self.marks.make_room(names, self.names.is_live)
-        self.has_forgotten |= self.marks.evicted > evicted
+        if self.marks.evicted > evicted:
+            self.has_forgotten = True
+            self.services.hooks.names_forgotten(self.topic, self.marks.evicted - evicted)
         if not has_room:
             message = (
                 f"this partition knows {len(self.marks)} producer names, all of them in use: end a producer, or raise"

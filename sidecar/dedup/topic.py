@@ -16,7 +16,6 @@ from dataclasses import KW_ONLY, dataclass, replace
 from typing import Final, NamedTuple, TypeAlias
 from uuid import UUID
 
-from metadata import MetadataUnavailable
 from sidecar.changelog import FAILURES
 from sidecar.dedup import recovery
 from sidecar.dedup.marks import Mark
@@ -348,20 +347,17 @@ class TopicIds:
             raise TimeoutError(f"a session is writing under this name to {self.topic}-{state.partition}; try again")
         state.marks.forget(name)
 
-    async def forget_idle(self) -> int:
-        """Forget idle names, after a snapshot without them is written, and disconnected sessions. Returns the number of
-        names.
-        """
-        if not self.services.changelog.clock.is_confirmed:
-            return 0  # this machine's own clock may be a day ahead
-        now, gone = self.services.now(), 0
+    @property
+    def crowded(self) -> PartitionIds | None:
+        """A partition that remembers nearly as many names as it may, if there is one."""
+        return next((state for state in self.partitions.values() if state.marks.is_crowded), None)
+
+    async def forget_gone(self) -> None:
+        """Forget disconnected sessions; their names stay. Names of connected sessions count as used now."""
+        now = self.services.now() if self.services.changelog.clock.is_confirmed else None  # else perhaps a day ahead
         for state in list(self.partitions.values()):
-            idle = state.marks.idle(now, state.names.is_live)
-            with suppress(MetadataUnavailable):  # tried again later
-                if idle and await self._snapshots.write(state, without=frozenset(idle)):
-                    for name in set(idle).intersection(state.marks.idle(now, state.names.is_live)):  # still idle
-                        gone += state.marks.forget(name)
+            if now is not None:
+                state.marks.note_live(now, state.names.is_live)
             await asyncio.sleep(0)  # hundreds of partitions may have ten thousand names each
         for names in {id(state.names): state.names for state in self.partitions.values()}.values():
             names.forget_gone()
-        return gone

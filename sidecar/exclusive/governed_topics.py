@@ -21,7 +21,7 @@ from sidecar.fencing.expiry import KeepAlive
 _ORPHANS_S: Final = 2.0
 _SNAPSHOTS_S: Final = 0.5
 _FORGET_S: Final = 60.0
-"""The time between two searches for idle names."""
+"""The time between two searches for sessions that are gone."""
 
 
 class GovernedTopics(Topics):
@@ -116,7 +116,7 @@ class GovernedTopics(Topics):
     # Sequence ids ---------------------------------------------------------------------------------------------------
 
     async def keep_ids(self) -> None:
-        """Write snapshots when they are due, and forget idle names, until cancelled."""
+        """Write snapshots when they are due, and forget sessions that are gone, until cancelled."""
         forgot_at = self.now()
         while True:
             await asyncio.sleep(_SNAPSHOTS_S)
@@ -125,7 +125,7 @@ class GovernedTopics(Topics):
             for topic in list(self._topics.values()):
                 if topic.ids is not None and topic.serving:
                     if is_time:
-                        await topic.ids.forget_idle()
+                        await topic.ids.forget_gone()
                     await topic.ids.save_due()
 
     # Upkeep -------------------------------------------------------------------------------------------------------

@@ -18,6 +18,7 @@ from metadata import MetadataUnavailable
 from sidecar.cluster.nodes import NodeAddress, NodeDirectory
 from sidecar.cluster.resolver import is_legal
 from sidecar.cluster.upstream import KafkaUpstream
+from sidecar.dedup.partition import PartitionIds
 from sidecar.dedup.topic import Progress, TopicIds
 from sidecar.exclusive.answers import FAILURES, NO_REDIS
 from sidecar.exclusive.governed_topics import GovernedTopics
@@ -84,10 +85,17 @@ def state_of(topic: Topic, *, elsewhere: bool) -> tuple[State, str | None]:
     if ids.problem is not None:
         return State.LOST, ids.problem
     if ids.is_ready:
-        return State.READY, None
+        return State.READY, None if ids.crowded is None else _crowded_text(ids.crowded)
     if ids.is_begun:
         return State.READING, progress_text(ids.progress)
     return (State.ELSEWHERE if elsewhere else State.IDLE), None
+
+
+def _crowded_text(state: PartitionIds) -> str:
+    return (
+        f"partition {state.partition} remembers {len(state.marks):,} of at most {state.marks.limit:,} producer names;"
+        " above that the longest unused ones are forgotten, and their ids count as new"
+    )
 
 
 def progress_text(progress: Progress) -> str:

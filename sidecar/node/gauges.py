@@ -26,6 +26,7 @@ def observe(node: Parts, rooms: Rooms) -> None:
     metrics.queue = lambda topic: queue_of(rooms.governed, topic)
     metrics.read_gauge("dedup_reading_topics", lambda: float(known_ids(rooms.governed).reading))
     metrics.read_gauge("dedup_lost_topics", lambda: float(known_ids(rooms.governed).lost))
+    metrics.read_gauge("dedup_crowded_topics", lambda: float(known_ids(rooms.governed).crowded))
     metrics.read_gauge("claims_held", lambda: float(rooms.claims.state.held))
     metrics.read_gauge("claims_waiting", lambda: float(rooms.claims.state.waiting_wishes))
     metrics.read_gauge("shadows_closed", lambda: float(rooms.shadows.closed))
@@ -43,9 +44,10 @@ def _age_of(acls: AclMirror) -> Callable[[], float]:
 
 def known_ids(governed: GovernedTopics) -> port.Deduplicated:
     """Count the topics that this node serves, by the state of their sequence ids."""
-    topics = (governed.topic(name) for name in governed.served_topics())
+    topics = [governed.topic(name) for name in governed.served_topics()]
     count = Counter(state_of(topic, elsewhere=False)[0] for topic in topics)
-    return port.Deduplicated(ready=count[State.READY], reading=count[State.READING], lost=count[State.LOST])
+    crowded = sum(topic.ids is not None and topic.ids.crowded is not None for topic in topics)
+    return port.Deduplicated(count[State.READY], count[State.READING], count[State.LOST], crowded)
 
 
 def weak_fences(governed: GovernedTopics) -> int:

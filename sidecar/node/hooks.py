@@ -210,6 +210,12 @@ class NodeHooks:
         self._metrics.count("dedup_snapshots")
         self._metrics.count("dedup_snapshot_bytes", more=size)
 
+    def names_forgotten(self, topic: str, names: int) -> None:
+        self._metrics.count("dedup_names_forgotten", more=names)
+        if self._seldom(f"names {topic}"):
+            effect = "their ids count as new; raise SIDECAR_PRODUCER_NAMES_LIMIT if they may come back"
+            self._log.warning("producer_names_forgotten", topic=topic, names=names, effect=effect)
+
     # Claims
 
     def claims_granted(self, resource: str, resources: int, generation: int, session: str, deposed: str | None) -> None:

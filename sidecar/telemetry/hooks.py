@@ -51,6 +51,10 @@ GAUGES: Final = {
     "weak_fences": (
         "Governed topics kept here whose settings delete a fence's marker before it is renewed (`sidecar doctor`)."
     ),
+    "dedup_crowded_topics": (
+        "Topics served here with a partition that remembers 80 % of the producer names that it may"
+        " (SIDECAR_PRODUCER_NAMES_LIMIT): above the limit the longest unused names are forgotten."
+    ),
     "dedup_names": "Producer names whose sequence ids this node remembers, counted per partition.",
     "shadows_closed": (
         "Shadow topics of the cluster that cannot be read, because their source was deleted or created again."
@@ -156,6 +160,7 @@ COUNTED: Final = {
     "dedup_recovery_duration_seconds": Counted(
         "Time from a topic's fence until its sequence ids are known.", bounds=REQUEST_BOUNDS
     ),
+    "dedup_names_forgotten": Counted("Producer names that were forgotten to make room for newer ones."),
     "dedup_snapshots": Counted("Snapshots of sequence ids written, one per partition."),
     "dedup_snapshot_bytes": Counted("Size of the snapshots of sequence ids written."),
     "claims": Counted(

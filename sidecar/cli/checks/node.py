@@ -78,13 +78,19 @@ def _topics(api: AdminApi) -> tuple[list[str], frozenset[str]]:
 
 
 def _sequence_ids(status: dict[str, Any]) -> list[Finding]:
-    """Warn about topics whose sequence ids the node cannot know: they accept no batches."""
-    lost: int = status["deduplication"].get("lost", 0)
-    if not lost:
-        return []
-    detail = f"lost in partitions of {counted(lost, 'topic')}: these accept no batches"
-    remedy = "sidecar topic show says for each topic what is lost and what to do"
-    return [fail("sequence ids", detail, remedy, "producers of these topics")]
+    """Find topics whose sequence ids the node cannot know, which accept no batches, and those that will soon forget
+    names.
+    """
+    found: list[Finding] = []
+    if lost := status["deduplication"].get("lost", 0):
+        detail = f"lost in partitions of {counted(lost, 'topic')}: these accept no batches"
+        remedy = "sidecar topic show says for each topic what is lost and what to do"
+        found.append(fail("sequence ids", detail, remedy, "producers of these topics"))
+    if crowded := status["deduplication"].get("crowded", 0):
+        detail = f"partitions of {counted(crowded, 'topic')} remember nearly as many producer names as they may"
+        remedy = "raise SIDECAR_PRODUCER_NAMES_LIMIT before names are forgotten; sidecar topic show names the partition"
+        found.append(warn("producer names", detail, remedy))
+    return found
 
 
 def check_files(view: NodeView) -> list[Finding]:

@@ -212,7 +212,7 @@ class Machine:
         ids = room.governed.topic(self._scene.topic).ids
         assert ids is not None
         await ids.save_all()
-        assert not await ids.forget_idle(), "no name was idle for so long"
+        await ids.forget_gone()
 
 
 _STEPS: Final[dict[Callable[[Machine, Room], Coroutine[None, None, None]], int]] = {

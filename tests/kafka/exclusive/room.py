@@ -134,6 +134,9 @@ class Told:
     def snapshot_written(self, topic: str, names: int, size: int) -> None:
         self.snapshots.append(names)
 
+    def names_forgotten(self, topic: str, names: int) -> None:
+        pass
+
 
 class Asker:
     """A party's place for an answer. Implements `sidecar.forwarder.forwarder.Asker`."""

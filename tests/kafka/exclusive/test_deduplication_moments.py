@@ -6,7 +6,6 @@ Many are Pulsar's own acceptance tests of PIP-6, and holes found in its source: 
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -25,7 +24,7 @@ from sidecar.protocol.ids import Offset, TopicPartition
 from tests.conftest import QUICK_RETURN, Unique
 from tests.kafka.exclusive.deduplicated import deduplicated, log_of, write
 from tests.kafka.exclusive.room import HeldAnswers, Room, free, open_room, until
-from tests.kafka.gates import REDIS_AWAY, Answered, Gate, forget_redis
+from tests.kafka.gates import Answered, Gate, forget_redis
 from tests.logs import read_log
 from tests.services import Services
 from tests.topics import create_topic
@@ -148,32 +147,14 @@ async def test_a_snapshot_that_cannot_be_written_is_written_with_the_next_occasi
     assert room.told.snapshots == [1]
 
 
-async def test_names_are_purged_when_redis_is_back_and_never_one_that_came_back_meanwhile(
-    room: Room, topic: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_name_that_nobody_used_for_years_is_still_known(room: Room, topic: str) -> None:
+    """A nightly job: its name was forgotten after six hours, and it wrote everything twice."""
     billing = room.connect("billing")
     assert (await write(billing, topic, 1))[0] == 0
-    ids, store = ids_of(room, topic), room.governed.services.store
-    marks = ids.of(0).marks
-    for name in (b"gone", b"back"):
-        marks.learn(Mark(name, 7, 0, 0))
-
-    async def away(*_: Any) -> bool:
-        raise REDIS_AWAY
-
-    with monkeypatch.context() as patch:
-        patch.setattr(store, "keep_snapshot", away)
-        assert await ids.forget_idle() == 0
-    assert marks.persisted(b"gone") == 7
-    keep = store.keep_snapshot
-
-    async def meanwhile(*told: Any) -> bool:
-        marks.learn(Mark(b"back", 8, 1, int(time.time())))
-        return await keep(*told)
-
-    monkeypatch.setattr(store, "keep_snapshot", meanwhile)
-    assert await ids.forget_idle() == 1
-    assert (marks.persisted(b"gone"), marks.persisted(b"back")) == (-1, 8)
+    ids = ids_of(room, topic)
+    ids.of(0).marks.learn(Mark(b"nightly", 7, 0, 0))
+    await ids.forget_gone()
+    assert ids.last_ids(b"nightly") == {0: 7}
 
 
 # Recoveries ---------------------------------------------------------------------------------------------------------

@@ -138,7 +138,7 @@ async def kept(room: Room, ids: TopicIds) -> int:
     nodes._decoded.cache_clear()
     room.gates.passed.clear()
     await ids.save_all()
-    await ids.forget_idle()
+    await ids.forget_gone()
     gc.collect()
     traces = tracemalloc.take_snapshot().filter_traces([tracemalloc.Filter(True, f"{ROOT}/{of}/*") for of in PRODUCT])
     return sum(found.size for found in traces.statistics("filename"))

@@ -135,7 +135,7 @@ def test_two_captures_of_one_journal_take_turns(shop: Shop, rest: Rest) -> None:
 
 @pytest.mark.smoke
 def test_ids_that_the_node_forgot_are_found_in_the_log(shop: Shop, rest: Rest) -> None:
-    """As after a weekend: a node forgets a name that nobody uses for six hours, or that somebody tells it to."""
+    """A node forgets a name that an operator names."""
     shop.change(60)
     program = shop.capture()
     program.wait_for("waiting for")

@@ -119,6 +119,7 @@ class Partition:
         self.fences = 0
         self.dropped = 0
         self.unknown = 0
+        self.forgotten = 0
         self.log: list[int | None] = []
         nothing = cast(Any, None)
         changelog = cast(Any, SimpleNamespace(clock=Clock()))
@@ -134,6 +135,9 @@ class Partition:
 
     def ids_unknown(self, topic: str) -> None:
         self.unknown += 1
+
+    def names_forgotten(self, topic: str, names: int) -> None:
+        self.forgotten += names
 
 
 @dataclass

@@ -7,13 +7,12 @@ purged or that a full table drops at random.
 from __future__ import annotations
 
 import tracemalloc
-from collections.abc import Callable
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sidecar.dedup.marks import IDLE_S, NO_ID, Judgement, Mark, Marks, Pushed, UnderWay
+from sidecar.dedup.marks import NO_ID, Judgement, Mark, Marks, Pushed, UnderWay
 from sidecar.forwarder.sequences import MODULUS
 from sidecar.protocol.ids import ClientSequence as Client
 
@@ -37,11 +36,6 @@ def land(marks: Marks, *ids: int, name: bytes = ME, producer_id: int = MINE, now
 
 def judged(marks: Marks, *ids: int, name: bytes = ME) -> list[Judgement]:
     return [marks.judge(name, sequence_id) for sequence_id in ids]
-
-
-def purge(marks: Marks, now: int, is_live: Callable[[bytes], bool]) -> int:
-    """Forget what is idle."""
-    return sum([marks.forget(name) for name in marks.idle(now, is_live)])
 
 
 def nobody(name: bytes) -> bool:
@@ -404,39 +398,38 @@ def test_what_finds_no_room_forgets_nobody() -> None:
     assert (len(marks), marks.evicted) == (4, 0)
 
 
-def test_only_names_that_are_idle_for_long_are_purged() -> None:
-    """testInactiveProducerRemove."""
-    marks = Marks()
-    land(marks, 1, name=b"old", now=NOW - IDLE_S - 1)
-    land(marks, 2, name=b"due", now=NOW - IDLE_S)
-    land(marks, 3, name=b"new", now=NOW)
-    assert purge(marks, NOW, nobody) == 1
-    assert {mark.name for mark in marks} == {b"due", b"new"}
-    assert purge(marks, NOW, nobody) == 0
+def test_a_name_that_nobody_used_for_years_is_known_while_there_is_room() -> None:
+    """A nightly job: the time between two runs forgets nothing."""
+    marks = Marks(3)
+    land(marks, 1, name=b"nightly", now=0)
+    marks.note_live(NOW, nobody)
+    assert marks.make_room([ME, OTHER], nobody)
+    assert judged(marks, 1, name=b"nightly") == [DUPLICATE]
 
 
-def test_names_known_from_a_snapshot_alone_are_purged_like_any_other() -> None:
-    """Pulsar never puts those in its list of inactive producers."""
-    marks = Marks()
-    marks.learn(Mark(b"old", 5, 50, NOW - IDLE_S - 1))
-    assert purge(marks, NOW, nobody) == 1
+def test_a_name_counts_as_used_for_as_long_as_it_is_live() -> None:
+    marks = full(4)
+    marks.note_live(NOW + 4, lambda name: name == b"n0")
+    assert marks.make_room([ME], nobody)
+    assert [mark.name for mark in marks] == [b"n0", b"n2", b"n3"]
 
 
-def test_a_name_is_never_purged_while_it_is_live_and_lives_on_for_as_long_afterwards() -> None:
-    marks = Marks()
-    land(marks, 1, now=NOW - 2 * IDLE_S)
-    assert purge(marks, NOW, lambda name: name == ME) == 0
-    assert purge(marks, NOW + IDLE_S, nobody) == 0
-    assert purge(marks, NOW + IDLE_S + 1, nobody) == 1
+def test_a_name_with_ids_under_way_counts_as_used() -> None:
+    marks = full(4)
+    batch = push(marks, 50, name=b"n0")
+    marks.note_live(NOW + 4, nobody)
+    marks.failed(batch, in_doubt=False)
+    assert marks.make_room([ME], nobody)
+    assert [mark.name for mark in marks] == [b"n0", b"n2", b"n3"]
 
 
-def test_a_name_is_never_purged_while_something_of_it_is_under_way() -> None:
-    marks = Marks()
-    land(marks, 1, now=NOW - 2 * IDLE_S)
-    batch = push(marks, 2)
-    assert purge(marks, NOW, nobody) == 0
-    marks.landed(batch, 5, 1, NOW)
-    assert judged(marks, 1, 2) == [DUPLICATE] * 2
+def test_a_partition_is_crowded_before_it_forgets_any_name() -> None:
+    marks = Marks(10)
+    seen: list[bool] = []
+    for index in range(10):
+        land(marks, 1, name=b"n%d" % index)
+        seen.append(marks.is_crowded)
+    assert seen == [False] * 7 + [True] * 3
 
 
 def test_a_name_that_was_forgotten_begins_anew() -> None:

@@ -78,8 +78,22 @@ async def test_other_work_goes_on_while_names_are_gathered():
 
 
 def topic(*, serving: bool = True, **ids: Any) -> Any:
-    found = {"problem": None, "is_ready": False, "is_begun": True, "progress": Progress(7, 10, 1_000), **ids}
-    return SimpleNamespace(ids=SimpleNamespace(**found), serving=serving)
+    read = {"progress": Progress(7, 10, 1_000), "problem": None, "crowded": None}
+    return SimpleNamespace(ids=SimpleNamespace(**read | {"is_ready": False, "is_begun": True} | ids), serving=serving)
+
+
+CROWDED = (
+    "partition 3 remembers 4 of at most 5 producer names; above that the longest unused ones are forgotten, and their"
+    " ids count as new"
+)
+
+
+def crowded() -> Any:
+    """A partition that remembers nearly as many names as it may."""
+    marks = Marks(5)
+    for name in (b"a", b"b", b"c", b"d"):
+        marks.learn(Mark(name, 1, 0, 0))
+    return SimpleNamespace(partition=3, marks=marks)
 
 
 @pytest.mark.parametrize(
@@ -87,6 +101,12 @@ def topic(*, serving: bool = True, **ids: Any) -> Any:
     [
         (SimpleNamespace(ids=None), False, State.OFF, None),
         (topic(is_ready=True), False, State.READY, None),
+        (
+            topic(is_ready=True, crowded=crowded()),
+            False,
+            State.READY,
+            CROWDED,
+        ),
         (topic(), False, State.READING, "10 of 1,000 offsets read, 7 records in them"),
         (topic(problem="orders-0 is lost", is_ready=False), False, State.LOST, "orders-0 is lost"),
         (topic(serving=False, is_begun=False), True, State.ELSEWHERE, None),
