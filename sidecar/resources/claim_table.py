@@ -256,6 +256,7 @@ class ClaimTable:
                 token=request.token,
                 client=client,
                 deposed=_deposed_names(before, [self.owners[key] for key in rivals]),
+                principal=request.principal,
             )
         return Change(claims, tuple(key for key in gone if key not in claims), request, tuple(evicts))
 

@@ -224,7 +224,8 @@ def records_of(change: Change) -> list[Record]:
 
 def may_be_too_large(request: Request) -> bool:
     """Return whether a request may be too large for a batch, by a cheap upper bound."""
-    return sum(_RECORD_BYTES + _TIMES * len(wish.key.topic) for wish in request.wishes) > BATCH_BYTES
+    fixed = _RECORD_BYTES + len(request.principal.encode())
+    return sum(fixed + _TIMES * len(wish.key.topic) for wish in request.wishes) > BATCH_BYTES
 
 
 def too_large(request: Request, change: Change) -> ClaimVerdict | None:

@@ -8,8 +8,8 @@ any group may read the partition. It is checked only if the policy `exclusive_re
 a shadow has its own claims and its source's policy.
 
 A connection is the holder's if it is the claim's session, asked for the claim's session by its producer id, or has the
-claim's name. If a former holder had the same name, or the name is a library's default, only sessions count (Kafka wiki
-"Single Reader/Writer": there the connection is the owner).
+claim's name and the principal of the client that claimed it. If a former holder had the same name, or the name is a
+library's default, only sessions count (Kafka wiki "Single Reader/Writer": there the connection is the owner).
 """
 
 from __future__ import annotations
@@ -41,20 +41,28 @@ class Reader(Protocol):
         """The name in its client.id; "" if it has none (`ClientIdentity.is_named`)."""
         ...
 
+    @property
+    def principal(self) -> str:
+        """The principal that it logged in with; `User:ANONYMOUS` if it did not."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """The holder of a claim. `name`: its reader name; `deposed`: the names of former holders that lost the claim."""
+    """The holder of a claim. `name`: its reader name; `deposed`: the names of former holders that lost the claim;
+    `principal`: of the client that claimed it, "" if its record does not have it.
+    """
 
     session: str
     name: str
     deposed: frozenset[str] = frozenset()
     generation: int = 1
+    principal: str = ""
 
     @classmethod
     def of_record(cls, record: state.Claim) -> Holder:
         """Make the holder from a changelog record."""
-        return cls(record.session, record.name, frozenset(record.deposed), record.generation)
+        return cls(record.session, record.name, frozenset(record.deposed), record.generation, record.principal)
 
     def has_session(self, reader: Reader) -> bool:
         """Return whether a connection is the holder's session, or asked for it by Own or Watch."""
@@ -64,7 +72,12 @@ class Holder:
         """Return whether a connection is the holder's, by session or by name."""
         if self.has_session(reader):
             return True
-        return bool(self.name) and reader.reader_name == self.name and self.name not in self.deposed
+        return self.has_name(reader) and self.name not in self.deposed
+
+    def has_name(self, reader: Reader) -> bool:
+        """Return whether a connection has the holder's name, and its principal: a name is no secret."""
+        is_named = bool(self.name) and reader.reader_name == self.name
+        return is_named and self.principal in ("", reader.principal)
 
 
 class HandOver(NamedTuple):
@@ -79,7 +92,7 @@ class HandOver(NamedTuple):
             return False
         if self.old.has_session(reader):
             return True
-        return bool(self.old.name) and reader.reader_name == self.old.name != self.new.name
+        return self.old.has_name(reader) and not self.new.has_name(reader)
 
 
 def _ignore(_: object) -> None:

@@ -20,13 +20,16 @@ class Wish:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A set of claims, all or nothing. The same `token` again is the same request. `session`: the claiming session."""
+    """A set of claims, all or nothing. The same `token` again is the same request. `session`: the claiming session;
+    `principal`: of the client that claims.
+    """
 
     token: bytes
     session: str
     name: str
     mode: control.AccessMode
     wishes: tuple[Wish, ...]
+    principal: str = ""
 
 
 class Asker(Protocol):

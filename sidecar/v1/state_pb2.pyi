@@ -290,7 +290,7 @@ class Snapshot(_message.Message):
     def __init__(self, topic_id: _Optional[bytes] = ..., covered: _Optional[int] = ..., number: _Optional[int] = ..., chunk: _Optional[int] = ..., chunks: _Optional[int] = ..., name: _Optional[_Iterable[bytes]] = ..., id: _Optional[_Iterable[int]] = ..., offset: _Optional[_Iterable[int]] = ..., seen_s: _Optional[_Iterable[int]] = ..., at_ms: _Optional[int] = ..., position: _Optional[int] = ..., rebuilt: _Optional[bool] = ...) -> None: ...
 
 class Claim(_message.Message):
-    __slots__ = ("group", "resource", "generation", "session", "name", "mode", "since_ms", "token", "client", "deposed")
+    __slots__ = ("group", "resource", "generation", "session", "name", "mode", "since_ms", "token", "client", "deposed", "principal")
     GROUP_FIELD_NUMBER: _ClassVar[int]
     RESOURCE_FIELD_NUMBER: _ClassVar[int]
     GENERATION_FIELD_NUMBER: _ClassVar[int]
@@ -301,6 +301,7 @@ class Claim(_message.Message):
     TOKEN_FIELD_NUMBER: _ClassVar[int]
     CLIENT_FIELD_NUMBER: _ClassVar[int]
     DEPOSED_FIELD_NUMBER: _ClassVar[int]
+    PRINCIPAL_FIELD_NUMBER: _ClassVar[int]
     group: str
     resource: _control_pb2.Resource
     generation: int
@@ -311,7 +312,8 @@ class Claim(_message.Message):
     token: bytes
     client: str
     deposed: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, group: _Optional[str] = ..., resource: _Optional[_Union[_control_pb2.Resource, _Mapping]] = ..., generation: _Optional[int] = ..., session: _Optional[str] = ..., name: _Optional[str] = ..., mode: _Optional[_Union[_control_pb2.AccessMode, str]] = ..., since_ms: _Optional[int] = ..., token: _Optional[bytes] = ..., client: _Optional[str] = ..., deposed: _Optional[_Iterable[str]] = ...) -> None: ...
+    principal: str
+    def __init__(self, group: _Optional[str] = ..., resource: _Optional[_Union[_control_pb2.Resource, _Mapping]] = ..., generation: _Optional[int] = ..., session: _Optional[str] = ..., name: _Optional[str] = ..., mode: _Optional[_Union[_control_pb2.AccessMode, str]] = ..., since_ms: _Optional[int] = ..., token: _Optional[bytes] = ..., client: _Optional[str] = ..., deposed: _Optional[_Iterable[str]] = ..., principal: _Optional[str] = ...) -> None: ...
 
 class Policy(_message.Message):
     __slots__ = ("access_mode", "deduplication", "exclusive_reader", "scope", "log_append_time", "version", "at_ms")

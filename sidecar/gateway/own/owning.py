@@ -168,7 +168,9 @@ class Ownerships:
         if ticket is not None:  # the same request arrived on another connection in the meantime
             self.connect(ticket, client)
             return ticket
-        request = Request(asked.token, asked.session, asked.name, asked.mode, wishes) if wishes else None
+        request = None
+        if wishes:
+            request = Request(asked.token, asked.session, asked.name, asked.mode, wishes, asked.caller.principal)
         ticket = Ticket(asked, {}, request, {})
         for number, target in enumerate(asked.targets):
             if target.is_written:

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sidecar.changelog import Change, Key, Kind, Record, View, claim_key
+from sidecar.cluster.resolver import ANONYMOUS
 from sidecar.protocol.ids import Offset, ProducerEpoch, ProducerId, Stamp
 from sidecar.resources.readers import HandOver, Holder, ReaderClaims
 from sidecar.v1 import control_pb2 as control
@@ -28,6 +29,7 @@ class Connection:
     session: str = "conn:9"
     reader_name: str = ""
     bound_sessions: Collection[str] = ()
+    principal: str = ANONYMOUS
 
 
 A, B = Connection("conn:1", "a"), Connection("conn:2", "b")
@@ -120,6 +122,23 @@ def test_a_name_under_which_somebody_lost_the_claim_tells_nobody_apart() -> None
     holder = Holder("conn:2", "a", frozenset({"a"}))
     assert holder.is_reader(Connection("conn:2", "a"))
     assert not holder.is_reader(Connection("conn:1", "a"))
+
+
+def test_a_name_is_the_holders_only_under_the_principal_that_claimed_it() -> None:
+    """A reader's name is no secret: answers to Own and DescribeOwners have it."""
+    holder = Holder("conn:1", "a", principal="User:alice")
+    assert holder.is_reader(Connection("conn:2", "a", principal="User:alice"))
+    assert not holder.is_reader(Connection("conn:3", "a", principal="User:mallory"))
+    assert holder.is_reader(Connection("conn:1", "a", principal="User:mallory")), "the session is the claim's own"
+    assert Holder("conn:1", "a").is_reader(Connection("conn:2", "a", principal="User:alice")), "an older node's record"
+
+
+def test_who_has_the_old_holders_name_under_another_principal_is_not_severed() -> None:
+    old, new = Holder("conn:1", "a", principal="User:alice"), Holder("conn:2", "a", principal="User:mallory")
+    passed = HandOver(old, new)
+    assert passed.severs(Connection("conn:3", "a", principal="User:alice"))
+    assert not passed.severs(Connection("conn:4", "a", principal="User:mallory"))
+    assert not passed.severs(Connection("conn:5", "a", principal="User:bob"))
 
 
 def test_names_of_others_who_lost_it_do_not_matter() -> None:
