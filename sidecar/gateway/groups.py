@@ -47,7 +47,7 @@ from sidecar.cluster.resolver import TRANSACTIONAL_ID_PREFIX, NameResolver
 from sidecar.cluster.upstream import KafkaUpstream
 from sidecar.gateway import asking
 from sidecar.gateway.access import groups as access
-from sidecar.gateway.access.asked import Divided, refused_topic, some
+from sidecar.gateway.access.asked import TOPIC, Divided, error_fields, refused_topic, some
 from sidecar.gateway.access.groups import NOT_EXPANDED, committed, made_topics, not_beaten, streams_topics
 from sidecar.gateway.client import Client
 from sidecar.gateway.coordinators import Coordinators, Keyed
@@ -64,6 +64,7 @@ from sidecar.resources.readers import ReaderClaims
 _NO_SHARES: Final = KafkaError(
     ErrorCode.TOPIC_AUTHORIZATION_FAILED, "a share group cannot read a shadow topic, so it has no offset there"
 )
+_NO_SHARES_THERE: Final = {"error_code": _NO_SHARES.code, "error_message": _NO_SHARES.message}
 _NONE: Final = -1
 _OPERATIONS_UNKNOWN: Final = -(2**31)
 
@@ -150,8 +151,9 @@ class GroupsApi:
             name: bytes = topic["topic_name"].encode()
             if not self._resolver.is_shadow(name):
                 return None
+            error = error_fields(TOPIC) if self._resolver.hides(name, client.principal) else _NO_SHARES_THERE
             client.note_refusal(name, _NO_SHARES.code, _NO_SHARES.message)
-            return refused_topic(topic, {"error_code": _NO_SHARES.code, "error_message": _NO_SHARES.message})
+            return refused_topic(topic, error)
 
         fields = await asking.fields(shares.ALTER_SHARE_GROUP_OFFSETS, request)
         divided = some(fields, ("topics", "responses"), refused)
@@ -185,16 +187,16 @@ class GroupsApi:
             return
         fields = await asking.fields(message, request)
         for topic in made_topics(fields["topology"]) if is_streams else ():
-            if (error := self._resolver.kind(topic.encode()).change_refused) is not None:
+            if (error := self._resolver.change_refused(topic.encode(), client.principal)) is not None:
                 client.note_refusal(topic.encode(), error.code, error.message)
                 raise error
         for topic in _subscribed(fields):
-            if is_share and self._resolver.is_shadow(topic.encode()):
-                client.note_refusal(topic.encode(), _NO_SUBSCRIPTION.code, _NO_SUBSCRIPTION.message)
-                raise _NO_SUBSCRIPTION
             if self._resolver.hides(topic.encode(), client.principal):
                 client.note_refusal(topic.encode(), ErrorCode.TOPIC_AUTHORIZATION_FAILED, None)
                 raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+            if is_share and self._resolver.is_shadow(topic.encode()):
+                client.note_refusal(topic.encode(), _NO_SUBSCRIPTION.code, _NO_SUBSCRIPTION.message)
+                raise _NO_SUBSCRIPTION
         if fields.get("subscribed_topic_regex") and not self._resolver.may_read_all_shadows(client.principal):
             raise NOT_EXPANDED
 
@@ -211,13 +213,10 @@ class GroupsApi:
         )
         names = self._upstream.view.names
         await asking.learn_ids(self._upstream, ids)
-        if all(self._may_see(client, names[each]) for each in ids if each in names):
+        if all(may_see(client, self._resolver, names[each].decode()) for each in ids if each in names):
             return
         if await self._has_expression(client, group, heartbeat["member_id"], request):
             raise NOT_EXPANDED
-
-    def _may_see(self, client: Client, topic: bytes) -> bool:
-        return may_see(client, topic.decode()) and not self._resolver.hides(topic, client.principal)
 
     async def _has_expression(self, client: Client, group: str, member: str, request: Request) -> bool:
         """Whether a member subscribed by an expression; asks the coordinator, which stores it."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final, Protocol, TypeAlias
 
-from sidecar.cluster.resolver import INTERNAL_PREFIX
+from sidecar.cluster.resolver import INTERNAL_PREFIX, NameResolver
 from sidecar.security.acls import CLUSTER_NAME, Acls, Operation, ResourceType, Subject, Verdicts
 
 KAFKAS_OWN: Final = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
@@ -31,7 +31,7 @@ class Whose(Protocol):
     def principal(self) -> str: ...
 
 
-class Limited(Protocol):
+class Limited(Whose, Protocol):
     """A client with its rights; None if ACLs are not enforced."""
 
     @property
@@ -58,10 +58,13 @@ _LEAVES_CLUSTER: Final = ~(1 << Operation.ALTER | 1 << Operation.ALTER_CONFIGS |
 """The operations on the cluster, without those that change it for all clients."""
 
 
-def may_see(client: Limited, topic: str) -> bool:
-    """Whether a client may know of a topic: one that it may not DESCRIBE looks as if it did not exist."""
+def may_see(client: Limited, resolver: NameResolver, topic: str) -> bool:
+    """Whether a client may know of a topic. One that it may not DESCRIBE looks as if it did not exist, and so does a
+    shadow whose allow list lacks its principal.
+    """
     rights = client.rights
-    return rights is None or rights.topic(Operation.DESCRIBE, topic)
+    may = rights is None or rights.topic(Operation.DESCRIBE, topic)
+    return may and not resolver.hides(topic.encode(), client.principal)
 
 
 class Rights:

@@ -95,7 +95,7 @@ class TopicPartitionsApi:
             asked = asked | {"cursor": further}
 
     def _may_see(self, client: Client, topic: str) -> bool:
-        return may_see(client, topic) and not self._resolver.hides(topic.encode(), client.principal)
+        return may_see(client, self._resolver, topic)
 
 
 def _state(topic: Values) -> TopicState:

@@ -200,7 +200,7 @@ def not_allowed(
         return None
     group = wanted.targets[0].group  # of all targets of a request
     if group and not rights.group(Operation.READ, group):
-        return _forbidden(f"the group {group}")
+        return forbidden(f"the group {group}")
     for target, generation in zip(wanted.targets, wanted.generations, strict=True):
         if not target.topic:
             continue  # a free string is no Kafka resource
@@ -210,11 +210,12 @@ def not_allowed(
         else:
             may = rights.topic(Operation.READ, target.topic)
         if not may:
-            return _forbidden(str(target))
+            return forbidden(str(target))
     return None
 
 
-def _forbidden(what: str) -> control.OwnResponse:
+def forbidden(what: str) -> control.OwnResponse:
+    """The answer to a client that may not own something."""
     return control.OwnResponse(error=control.NOT_AUTHORIZED, message=f"Kafka's ACLs do not allow it: {what}")
 
 

@@ -18,19 +18,21 @@ from sidecar.exclusive.owning import TopicOwners
 from sidecar.gateway.client import Client
 from sidecar.gateway.handler import ColdApi
 from sidecar.gateway.own import asked
-from sidecar.gateway.own.answers import Rooms, not_allowed, not_now
+from sidecar.gateway.own.answers import Rooms, forbidden, not_allowed, not_now
 from sidecar.gateway.own.asked import LONGEST_WAIT_MS, TOKEN_BYTES, Asked, Target, check_group
 from sidecar.gateway.own.bodies import NOBODY, RESOURCES, BadRequestError, fault_of, serve
 from sidecar.gateway.own.describe import DescribeOwnersApi, LastSequenceApi
 from sidecar.gateway.own.owning import Ownerships
 from sidecar.gateway.own.tickets import Stand, Ticket
 from sidecar.gateway.owners import CatchingUp
+from sidecar.gateway.rights import may_see
 from sidecar.gateway.sequence_ids import SequenceIds
 from sidecar.network.tasks import Tasks
 from sidecar.protocol import api
 from sidecar.protocol.errors import KafkaError
 from sidecar.protocol.session import Session
 from sidecar.resources.coordinator import Coordinator
+from sidecar.security.acls import Operation
 from sidecar.v1 import control_pb2 as control
 
 _UNKNOWN: Final = "this node knows no claims of this token: send the Own request with it again"
@@ -51,8 +53,8 @@ class OwnApis:
     ) -> None:
         self._rooms = Rooms(upstream, nodes, resolver, governed, TopicOwners(governed), coordinator)
         self.ownerships = Ownerships(self._rooms, tasks)
-        self._describe = DescribeOwnersApi(upstream, nodes, governed, coordinator, catching_up)
-        self._last = LastSequenceApi(SequenceIds(upstream, nodes, governed, catching_up), nodes)
+        self._describe = DescribeOwnersApi(upstream, nodes, resolver, governed, coordinator, catching_up)
+        self._last = LastSequenceApi(SequenceIds(upstream, nodes, governed, catching_up), nodes, resolver)
         governed.watchers.append(self.ownerships.topic_changed)
         coordinator.state.listeners.append(self.ownerships.token_changed)
 
@@ -70,8 +72,14 @@ class OwnApis:
         """Own: claim a set of resources, all or nothing."""
         knows_first = request.producer_id != 0 or self._knows_first()
         wanted = asked.read(request, client, knows_first=knows_first)
-        refused = not_allowed(wanted, client.rights, self._rooms.topics.mode) or self._foreign(wanted, client)
-        return refused or await self.ownerships.own(client, wanted)
+        refused = not_allowed(wanted, client.rights, self._rooms.topics.mode) or self._hidden(wanted, client)
+        return refused or self._foreign(wanted, client) or await self.ownerships.own(client, wanted)
+
+    def _hidden(self, wanted: Asked, client: Client) -> control.OwnResponse | None:
+        """The refusal of a request that names a shadow whose allow list lacks the client: the same as by ACLs."""
+        hides = self._rooms.resolver.hides
+        names = (target for target in wanted.targets if target.topic)
+        return next((forbidden(str(each)) for each in names if hides(each.topic.encode(), client.principal)), None)
 
     def _foreign(self, wanted: Asked, client: Client) -> control.OwnResponse | None:
         """Why a request may not claim for its session, if so: the producer id belongs to another client."""
@@ -93,12 +101,12 @@ class OwnApis:
 
     # Release ----------------------------------------------------------------------------------------------------------
 
-    async def _release(self, _client: Client, request: control.ReleaseRequest) -> control.ReleaseResponse:
+    async def _release(self, client: Client, request: control.ReleaseRequest) -> control.ReleaseResponse:
         """Release: release what a token owns, or its places in queues; can be repeated safely."""
         token, targets = request.token, _targets(request)
         ticket = self.ownerships.tickets.get(token)
         if ticket is None:
-            return await self._release_unknown(token, targets)
+            return await self._release_unknown(client, token, targets)
         named = frozenset(targets or ticket.asked.targets)
         wanted = [target for target in ticket.asked.targets if target in named]
         if ticket.stand in (Stand.TRYING, Stand.WAITING) and wanted:
@@ -111,9 +119,10 @@ class OwnApis:
             return control.ReleaseResponse(error=lost[0].error, message=lost[0].message)
         return control.ReleaseResponse()
 
-    async def _release_unknown(self, token: bytes, targets: list[Target]) -> control.ReleaseResponse:
+    async def _release_unknown(self, client: Client, token: bytes, targets: list[Target]) -> control.ReleaseResponse:
         """Release a token without a request on this node: claims that an earlier coordinator stored under it. If there
-        are none, it is no error as long as the named resources have no owner.
+        are none, it is no error as long as the named resources have no owner. A resource that the client may not see
+        looks as if it had none.
         """
         coordinator, keys = self._rooms.coordinator, [target.key for target in targets if not target.is_written]
         if token and (keys or (coordinator.coordinates and not targets)):
@@ -123,7 +132,8 @@ class OwnApis:
             except KafkaError as error:
                 look = not_now(error)
                 return control.ReleaseResponse(error=look.error, message=look.message)
-        for target, found in zip(targets, self._rooms.now(targets), strict=True):
+        seen = [target for target in targets if self._may_see(client, target)]
+        for target, found in zip(seen, self._rooms.now(seen), strict=True):
             if found.owner_session and found.serving_node not in (NOBODY, self._rooms.governed.node_id):
                 message = f"node {found.serving_node} serves {target}: release it there"
                 return control.ReleaseResponse(error=control.NOT_SERVING, message=message)
@@ -131,6 +141,12 @@ class OwnApis:
                 message = f"{target} is owned by {found.owner_name or found.owner_session}, not under this token"
                 return control.ReleaseResponse(error=control.HELD, message=message)
         return control.ReleaseResponse()
+
+    def _may_see(self, client: Client, target: Target) -> bool:
+        """Whether DescribeOwners shows a target's owner to the client."""
+        if target.topic and not may_see(client, self._rooms.resolver, target.topic):
+            return False
+        return not target.group or client.rights is None or client.rights.group(Operation.DESCRIBE, target.group)
 
     # Watch ------------------------------------------------------------------------------------------------------------
 

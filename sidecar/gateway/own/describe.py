@@ -14,7 +14,7 @@ from typing import Final
 
 from sidecar.changelog import claim_key
 from sidecar.cluster.nodes import NodeDirectory
-from sidecar.cluster.resolver import is_legal
+from sidecar.cluster.resolver import NameResolver, is_legal
 from sidecar.cluster.upstream import KafkaUpstream
 from sidecar.exclusive.governed_topics import GovernedTopics
 from sidecar.gateway.client import Client
@@ -55,6 +55,7 @@ class DescribeOwnersApi:
 
     _upstream: KafkaUpstream
     _nodes: NodeDirectory
+    _resolver: NameResolver
     _governed: GovernedTopics
     _coordinator: Coordinator
     _catching_up: CatchingUp
@@ -89,7 +90,9 @@ class DescribeOwnersApi:
         """Every existing governed topic that the client may know of."""
         found = await existing_partitions(self._upstream, None)
         governed = sorted(
-            name for name in found if self._governed.policy_of(name) is not None and may_see(client, name)
+            name
+            for name in found
+            if self._governed.policy_of(name) is not None and may_see(client, self._resolver, name)
         )
         for number, name in enumerate(governed):
             self._add_topic(response, name)
@@ -101,7 +104,7 @@ class DescribeOwnersApi:
     ) -> None:
         """The requested resources, in their order."""
         asked = {each.topic for each in request.resources if is_legal(each.topic.encode())}
-        names = {name for name in asked if may_see(client, name)}
+        names = {name for name in asked if may_see(client, self._resolver, name)}
         partitions = await existing_partitions(self._upstream, names)
         for number, resource in enumerate(request.resources):
             fault = fault_of(resource)
@@ -123,7 +126,7 @@ class DescribeOwnersApi:
         keys = self._coordinator.state.claimed(group)
 
         def shows(found: control.Ownership | control.Waiting) -> bool:
-            return not found.resource.topic or may_see(client, found.resource.topic)
+            return not found.resource.topic or may_see(client, self._resolver, found.resource.topic)
 
         for first in range(0, len(keys), AT_ONCE):
             ownerships, waiting = self._coordinator.state.describe(keys[first : first + AT_ONCE])
@@ -151,9 +154,10 @@ class DescribeOwnersApi:
 class LastSequenceApi:
     """Answers LastSequence of all clients of a node."""
 
-    def __init__(self, ids: SequenceIds, nodes: NodeDirectory) -> None:
+    def __init__(self, ids: SequenceIds, nodes: NodeDirectory, resolver: NameResolver) -> None:
         self._ids = ids
         self._nodes = nodes
+        self._resolver = resolver
 
     async def handle(self, client: Client, exchange: Exchange, head: Request) -> None:
         """LastSequence: the highest sequence ids of a producer name in the log, after which it continues (PIP-6)."""
@@ -165,7 +169,7 @@ class LastSequenceApi:
             raise BadRequestError("topic is empty: sequence ids are known by topic")
         check_name(request.producer_name)
         try:
-            if not may_see(client, request.topic):
+            if not may_see(client, self._resolver, request.topic):
                 raise IdsError.no_topic(request.topic)
             known = await self._ids.of(request.topic, KNOW_S)
         except IdsError as error:
