@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from sidecar.cluster.upstream import KafkaUpstream
 from sidecar.gateway.access.asked import Divided, some_steps
+from sidecar.gateway.access.topics import refused_anyway
 from sidecar.gateway.client import AnswerWaiter, Client
 from sidecar.network.framing import Frame
 from sidecar.network.request import Exchange, Request
@@ -117,18 +118,20 @@ async def change(
 ) -> None:
     """Send a change to the controller, without the elements that are refused here, and answer. `lists`: the elements in
     request and answer; `refused_as`: the answer for a refused one; `changed` is called with the elements that were
-    sent, in portions, before the client is answered.
+    sent, in portions, before the client is answered. `refusal` is not asked about elements that the controller refuses
+    anyway.
 
     Raises `MalformedFrameError`, `DisconnectedError`, `BadAnswerError`.
     """
+    values = await fields(message, request)
+    anyway = refused_anyway(message, request.version, values)
 
     def refused(each: Any) -> Values | None:
-        if (error := refusal(each)) is None:
+        if anyway(each) or (error := refusal(each)) is None:
             return None
         exchange.note_error(error.code)
         return refused_as(each, error)
 
-    values = await fields(message, request)
     divided = await in_slices(some_steps(values, lists, refused))
     kept: list[Any] = ((divided and divided.fields) or values)[lists[0]] or []
 

@@ -17,6 +17,7 @@ replaced by the node's, and other addresses are removed. Values that name broker
 import asyncio
 import re
 from collections.abc import Generator, Iterable
+from functools import partial
 from typing import Final
 
 from sidecar.cluster.nodes import NodeAddress, NodeDirectory
@@ -177,15 +178,16 @@ class ConfigsApi:
     async def handle_alter(self, client: Client, exchange: Exchange, request: Request) -> None:
         """AlterConfigs and IncrementalAlterConfigs."""
         message = admin.ALTER_CONFIGS if request.key == admin.ALTER_CONFIGS.key else admin.INCREMENTAL_ALTER_CONFIGS
-        lists, upstream = ("resources", "responses"), self._upstream
-        await asking.change(client, exchange, upstream, request, message, lists, self._alteration_refused, _refused)
+        lists, refusal = ("resources", "responses"), partial(self._alteration_refused, client)
+        await asking.change(client, exchange, self._upstream, request, message, lists, refusal, _refused)
 
-    def _alteration_refused(self, resource: Values) -> KafkaError | None:
+    def _alteration_refused(self, client: Client, resource: Values) -> KafkaError | None:
         name: str = resource["resource_name"]
         if resource["resource_type"] in _OF_ONE_BROKER and name:
             return _NODE_ALTERED
         if resource["resource_type"] == _TOPIC:
-            return self._resolver.kind(name.encode()).change_refused or refused_configs(resource["configs"])
+            error = self._resolver.change_refused(name.encode(), client.principal)
+            return error or refused_configs(resource["configs"])
         return None
 
 

@@ -142,6 +142,7 @@ class ProduceApi:
         self._upstream = upstream
         self._view = upstream.view
         self._kinds = resolver.kinds
+        self._hides = resolver.hides
         self._governed = governed
         self._tasks = tasks
         self._hints = LeaderHints(upstream.view, nodes, resolver.kinds)
@@ -338,7 +339,8 @@ class ProduceApi:
         elif kind is TopicKind.GOVERNED:
             self._append(merge, frame, part)
         elif (error := kind.change_refused) is not None:
-            merge.settle(refusal(part, error.code, error.message))
+            is_hidden = self._hides(part.topic, merge.client.principal)
+            merge.settle(refusal(part, error.code, None if is_hidden else error.message))
         elif any(each.awaits(part) for each in before):
             merge.refuse(frame, part, ErrorCode.NOT_LEADER_OR_FOLLOWER)
         else:

@@ -287,8 +287,8 @@ class ShareApi:
         names = self._view.names
         if look:
             await asking.learn_ids(self._upstream, (topic_id for topic_id, _ in parts))
-            named = ((name, index) for topic_id, index in parts if (name := names.get(topic_id)))
-            if missing := self._view.missing(named):
+            allowed = ((names[part[0]], part[1]) for part in parts if not self._refusal(client, part))
+            if missing := self._view.missing(allowed):
                 await self._upstream.find_leaders(missing)
         by_broker: dict[int, list[Part]] = {}
         refused: dict[int, list[Part]] = {}

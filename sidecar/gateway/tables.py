@@ -68,7 +68,7 @@ class TablesApi:
             return
         if request.own():
             table = partitioned.walk(request.frame.buffer, request.body, request.frame.end, layout)
-        if self._views.missing(table.parts, client.principal):
+        if self._views.missing(self._allowed(client, request.key, table.parts), client.principal):
             client.connection.hold()
             self.tasks.start(self._handle_held(client, request, layout, (exchange, table, leader)))
         else:
@@ -90,7 +90,7 @@ class TablesApi:
             if leader != NO_LEADER:
                 self._pass(client, request, exchange, table, leader)
                 return
-            if missing := await in_slices(self._missing(client, table)):
+            if missing := await in_slices(self._missing(client, request.key, table)):
                 asked = await self.upstream.find_leaders(missing)
             if not connection.closed:
                 await in_slices(self._split(client, request, exchange, table, asked=asked))
@@ -115,11 +115,11 @@ class TablesApi:
             yield
         return exchange, table, leader
 
-    def _missing(self, client: Client, table: Table) -> Generator[None, None, set[bytes]]:
-        """The topics with unknown leaders."""
+    def _missing(self, client: Client, key: int, table: Table) -> Generator[None, None, set[bytes]]:
+        """The topics with unknown leaders, of those that the client may use."""
         missing: set[bytes] = set()
         for some in _portions(table.parts):
-            missing |= self._views.missing(some, client.principal)
+            missing |= self._views.missing(self._allowed(client, key, some), client.principal)
             yield
         return missing
 
@@ -128,6 +128,14 @@ class TablesApi:
             client.send(client.links.to(leader), request, exchange)
         except DisconnectedError:
             exchange.refuse(table.parts, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+
+    def _allowed(self, client: Client, key: int, parts: list[TablePart]) -> list[TablePart]:
+        """The partitions that are not refused: nothing is looked up for the others, as the time would show that their
+        topic exists.
+        """
+        if client.rights is None:
+            return parts
+        return [part for part in parts if not self._refused(client, key, part.topic)]
 
     def _refused(self, client: Client, key: int, topic: bytes) -> bool:
         rights = client.rights

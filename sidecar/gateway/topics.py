@@ -7,6 +7,7 @@ ListPartitionReassignments (0): answered here (KIP-455).
 - Deleting a topic that has shadows: 44 POLICY_VIOLATION.
 - Deleting a topic by its id (version 6): the id is resolved here. An unknown id is refused with 100 UNKNOWN_TOPIC_ID,
   because the controller might know its topic.
+- Names and ids that occur twice are forwarded, because the controller refuses them before it checks rights.
 - Explicit replica assignments name brokers, which a virtual cluster does not show: 39 INVALID_REPLICA_ASSIGNMENT.
 - Topic configurations that list replicas by broker: 40 INVALID_CONFIG.
 
@@ -28,6 +29,7 @@ from sidecar.gateway import asking
 from sidecar.gateway.access.asked import ids_in, refused_topic
 from sidecar.gateway.client import Client
 from sidecar.gateway.configs import refused_configs
+from sidecar.gateway.rights import may_see
 from sidecar.network.request import Exchange, Request
 from sidecar.protocol.errors import ErrorCode, KafkaError
 from sidecar.protocol.messages import admin
@@ -46,6 +48,11 @@ _NOTHING_TO_CANCEL: Final = KafkaError(
     ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, "no reassignment is known through a sidecar: ask Kafka directly"
 )
 _TAKEN: Final = KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, "there is a shadow topic of this name")
+
+
+def _there(name: str) -> KafkaError:
+    """A controller's answer for a name that is taken."""
+    return KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
 
 
 def _created(topic: Values) -> KafkaError | None:
@@ -92,7 +99,7 @@ TOPIC_KEYS: Final = frozenset(_CHANGES)
 """The APIs that `TopicsApi` handles."""
 
 _NO_SUCH_ID: Final = KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, "This server does not host this topic ID.")
-_UNKNOWN_LAYOUT: Final = {"num_partitions": -1, "replication_factor": -1, "configs": None}
+_UNKNOWN_LAYOUT: Final = {"num_partitions": -1, "replication_factor": -1, "configs": []}
 
 
 class TopicsApi:
@@ -109,7 +116,7 @@ class TopicsApi:
         if listed == change.by_id[0]:
             fields = await asking.fields(change.message, request)
             await asking.learn_ids(upstream, ids_in(fields[listed]))
-        lists, refusal = (listed, change.results), partial(self._refusal, change)
+        lists, refusal = (listed, change.results), partial(self._refusal, client, change)
         forget = self._forget_routes if change.reroutes else _nothing
         await asking.change(client, exchange, upstream, request, change.message, lists, refusal, self._refused, forget)
 
@@ -118,17 +125,21 @@ class TopicsApi:
         names = map(self._name, topics)
         self._upstream.view.forget(name.encode() for name in names if name is not None)
 
-    def _refusal(self, change: _Change, topic: Any) -> KafkaError | None:
+    def _refusal(self, client: Client, change: _Change, topic: Any) -> KafkaError | None:
+        """Why a topic is refused, to a client that Kafka's ACLs allow the change. A name that the client may not see is
+        in no message.
+        """
         found = self._name(topic)
         if found is None:
             return _NO_SUCH_ID if ids_in([topic]) else None
         name = found.encode()
-        kind = self._resolver.kind(name)
-        if kind is TopicKind.SHADOW and change.message is admin.CREATE_TOPICS:
-            return _TAKEN
-        error = kind.change_refused
+        if change.message is admin.CREATE_TOPICS and self._resolver.kind(name) is TopicKind.SHADOW:
+            return _TAKEN if may_see(client, self._resolver, found) else _there(found)
+        error = self._resolver.change_refused(name, client.principal)
         if error is None and change.message is admin.DELETE_TOPICS and (shadows := self._resolver.shadows_of(name)):
-            names = ", ".join(shadow.decode() for shadow in shadows)
+            seen = [each for shadow in shadows if may_see(client, self._resolver, each := shadow.decode())]
+            others = [] if len(seen) == len(shadows) else ["others that you may not see"]
+            names = ", ".join((*seen, *others))
             error = KafkaError(ErrorCode.POLICY_VIOLATION, f"this topic has shadows, delete those first: {names}")
         return error or change.refusal(topic)
 
@@ -149,21 +160,21 @@ class TopicsApi:
         by_id = {"name": self._name(topic), "topic_id": topic.get("topic_id", NO_TOPIC_ID)}
         return found | by_id | _UNKNOWN_LAYOUT
 
-    async def handle_reassign(self, _client: Client, exchange: Exchange, request: Request) -> None:
+    async def handle_reassign(self, client: Client, exchange: Exchange, request: Request) -> None:
         """AlterPartitionReassignments: refused, each partition with its reason."""
         message = admin.ALTER_PARTITION_REASSIGNMENTS
         fields = await asking.fields(message, request)
         responses = [
             {
                 "name": topic["name"],
-                "partitions": [self._not_moved(exchange, topic, each) for each in topic["partitions"]],
+                "partitions": [self._not_moved(client, exchange, topic, each) for each in topic["partitions"]],
             }
             for topic in fields["topics"]
         ]
         await asking.answer(exchange, message, {"responses": responses})
 
-    def _not_moved(self, exchange: Exchange, topic: Values, partition: Values) -> Values:
-        error = self._resolver.kind(topic["name"].encode()).change_refused
+    def _not_moved(self, client: Client, exchange: Exchange, topic: Values, partition: Values) -> Values:
+        error = self._resolver.change_refused(topic["name"].encode(), client.principal)
         if error is None:
             error = _NOTHING_TO_CANCEL if partition["replicas"] is None else _NOT_MOVED
         exchange.note_error(error.code)

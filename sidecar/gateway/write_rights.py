@@ -9,7 +9,6 @@ from typing import Final
 from metadata.ownership import AccessMode
 from sidecar.cluster.resolver import TRANSACTIONAL_ID_PREFIX
 from sidecar.exclusive.identity import ClientIdentity
-from sidecar.gateway.access.asked import MESSAGES
 from sidecar.gateway.rights import Rights
 from sidecar.network.framing import Frame
 from sidecar.protocol.errors import ErrorCode, KafkaError
@@ -21,8 +20,9 @@ _ATTRIBUTES: Final = 22
 _TRANSACTIONAL: Final = 0x10
 _TOPIC: Final = ErrorCode.TOPIC_AUTHORIZATION_FAILED
 _ID: Final = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-_NOT_ITS_TOPIC: Final = KafkaError(_TOPIC, MESSAGES[_TOPIC])
-_NOT_ITS_ID: Final = KafkaError(_ID, MESSAGES[_ID])
+_NOT_ITS_TOPIC: Final = KafkaError(_TOPIC)
+_NOT_ITS_ID: Final = KafkaError(_ID)
+"""Without a message, as by brokers."""
 
 _NO_TAKE_OVER: Final = KafkaError(
     _TOPIC,

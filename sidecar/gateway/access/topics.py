@@ -27,7 +27,7 @@ from sidecar.protocol.errors import ErrorCode
 from sidecar.protocol.limits import PORTION
 from sidecar.protocol.messages import admin, cluster, transactions
 from sidecar.protocol.metadata import NO_OPERATIONS
-from sidecar.protocol.schema import TAGS, Values
+from sidecar.protocol.schema import TAGS, Message, Values
 from sidecar.protocol.topic_ids import NO_TOPIC_ID
 from sidecar.security.acls import CLUSTER_NAME, Operation, ResourceType
 
@@ -44,6 +44,10 @@ _RESOURCES: Final = {
     32: ResourceType.GROUP,
 }
 """The values of `ConfigResource.Type` that have rights: topic, broker, broker logger, client metrics, group."""
+_TWICE: Final[Values] = {
+    "error_code": ErrorCode.INVALID_REQUEST,
+    "error_message": "Each resource must appear at most once.",
+}
 
 
 def _names_all(asking: Asking) -> bool:
@@ -112,24 +116,57 @@ def _metadata(asking: Asking) -> Divided | None:
 
 
 def _once(names: Iterable[str]) -> frozenset[str]:
-    """The names that occur once in a request: a controller refuses others (42) before it checks rights."""
+    """The names that occur once in a request."""
     return frozenset(name for name, count in Counter(names).items() if count == 1)
+
+
+def refused_anyway(message: Message, version: int, fields: Values) -> Callable[[Any], bool]:
+    """Whether the controller refuses an element with INVALID_REQUEST before it checks rights and looks for a topic: its
+    name or id occurs twice, or it has both of them, or neither. It is forwarded as it is, because the node's own answer
+    would show to a client without rights what stands under the name.
+    """
+    if message is admin.DELETE_TOPICS and version >= _FIRST_DELETED_BY_ID:
+        return _not_one_of(fields["topics"])
+    if message in (admin.CREATE_TOPICS, admin.CREATE_PARTITIONS):
+        once = _once(topic["name"] for topic in fields["topics"])
+        return lambda topic: topic["name"] not in once
+    if message is admin.DELETE_TOPICS:
+        once = _once(fields["topic_names"])
+        return lambda name: name not in once
+    return lambda _: False
+
+
+def _not_one_of(topics: list[Values]) -> Callable[[Values], bool]:
+    """See `refused_anyway`, for topics that are named by name or id. The controller does not count an element with both
+    as a duplicate (`ControllerApis.deleteTopics`).
+    """
+    once = _once(each["name"] for each in topics if each["name"] is not None and each["topic_id"] == NO_TOPIC_ID)
+    ids = Counter(ids_in(each for each in topics if each["name"] is None))
+
+    def is_refused(topic: Values) -> bool:
+        name, topic_id = topic["name"], topic["topic_id"]
+        if topic_id == NO_TOPIC_ID:
+            return name not in once  # None is not in it either
+        return name is not None or ids[topic_id] > 1
+
+    return is_refused
 
 
 def _create_topics(asking: Asking) -> Divided | None:
     rights, topics = asking.rights, asking.fields["topics"]
     anywhere = rights.cluster(Operation.CREATE)
-    once = _once(topic["name"] for topic in topics)
+    anyway = refused_anyway(admin.CREATE_TOPICS, asking.version, asking.fields)
 
     def refused(topic: Values) -> Values | None:
         name: str = topic["name"]
-        if anywhere or name not in once or rights.topic(Operation.CREATE, name):
+        if anywhere or anyway(topic) or rights.topic(Operation.CREATE, name):
             return None
         layout: Values = {"num_partitions": NO_ID, "replication_factor": NO_ID}
         return {"name": name, "error_code": TOPIC, "error_message": "Authorization failed."} | layout
 
     divided = some(asking.fields, ("topics", "topics"), refused, TOPIC)
-    hidden = {name for name in once if not rights.topic(Operation.DESCRIBE_CONFIGS, name)}
+    seen = (topic["name"] for topic in topics if not anyway(topic))
+    hidden = {name for name in seen if not rights.topic(Operation.DESCRIBE_CONFIGS, name)}
     if asking.version < 5 or not hidden:
         return divided
 
@@ -164,20 +201,17 @@ def _named_for_deletion(asking: Asking) -> list[str]:
 
 
 def _delete_topics(asking: Asking) -> Generator[None, None, Divided | None]:
-    """The controller refuses elements with neither a name nor an id, or with both. It does not count them as duplicates
-    (`ControllerApis.deleteTopics`). A topic with an unknown id is not forwarded, because the controller might know it.
-    """
+    """A topic with an unknown id is not forwarded, because the controller might know it."""
     by_id = asking.version >= _FIRST_DELETED_BY_ID
-    once = _once(_named_for_deletion(asking))
-    ids = Counter(ids_in(each for each in asking.fields["topics"] if each["name"] is None) if by_id else ())
+    anyway = refused_anyway(admin.DELETE_TOPICS, asking.version, asking.fields)
 
     def refused(topic: Any) -> Values | None:
+        if anyway(topic):
+            return None
         name, topic_id = (topic["name"], topic["topic_id"]) if by_id else (topic, NO_TOPIC_ID)
         if topic_id == NO_TOPIC_ID:
-            may = name not in once or _deletable(asking, name) or _is_not_there(asking, name)
+            may = _deletable(asking, name) or _is_not_there(asking, name)
             return None if may else {"name": name} | error_fields(TOPIC)
-        if name is not None or ids[topic_id] > 1:
-            return None
         name = asking.name_of(topic_id)
         if name is None:
             message = "This server does not host this topic ID."
@@ -196,20 +230,26 @@ def _is_not_there(asking: Asking, name: str) -> bool:
 
 
 def _create_partitions(asking: Asking) -> Divided | None:
-    once = _once(topic["name"] for topic in asking.fields["topics"])
+    anyway = refused_anyway(admin.CREATE_PARTITIONS, asking.version, asking.fields)
 
     def refused(topic: Values) -> Values | None:
-        may = topic["name"] not in once or asking.rights.topic(Operation.ALTER, topic["name"])
+        may = anyway(topic) or asking.rights.topic(Operation.ALTER, topic["name"])
         return None if may else {"name": topic["name"], "error_code": TOPIC}
 
     return some(asking.fields, ("topics", "results"), refused, TOPIC)
 
 
-def _configs(operation: Operation, answered: str) -> Callable[[Asking], Divided | None]:
+def _configs(operation: Operation, answered: str, *, twice_refused: bool = False) -> Callable[[Asking], Divided | None]:
+    """`twice_refused`: brokers refuse a resource that occurs twice before they check rights (`ConfigAdminManager`)."""
+
     def check(asking: Asking) -> Divided | None:
         codes: list[ErrorCode] = []
+        counts = Counter(map(_resource, asking.fields["resources"])) if twice_refused else Counter[tuple[int, str]]()
 
         def refused(resource: Values) -> Values | None:
+            if counts[_resource(resource)] > 1:
+                codes.append(ErrorCode.INVALID_REQUEST)
+                return _TWICE | {field: resource[field] for field in ("resource_type", "resource_name")}
             kind = _RESOURCES.get(resource["resource_type"])
             name = CLUSTER_NAME if kind == ResourceType.CLUSTER else resource["resource_name"]
             if kind is None or asking.rights.may(operation, kind, name):  # brokers know no other kinds either
@@ -221,6 +261,10 @@ def _configs(operation: Operation, answered: str) -> Callable[[Asking], Divided 
         return divided and replace(divided, code=codes[0])
 
     return check
+
+
+def _resource(element: Values) -> tuple[int, str]:
+    return element["resource_type"], element["resource_name"]
 
 
 def _describe_producers(asking: Asking) -> Divided | None:
@@ -238,6 +282,6 @@ ROWS: Final = (
     Asked(admin.DESCRIBE_CONFIGS, _configs(Operation.DESCRIBE_CONFIGS, "results")),
     Asked(admin.ALTER_CONFIGS, _configs(Operation.ALTER_CONFIGS, "responses")),
     Asked(admin.CREATE_PARTITIONS, _create_partitions),
-    Asked(admin.INCREMENTAL_ALTER_CONFIGS, _configs(Operation.ALTER_CONFIGS, "responses")),
+    Asked(admin.INCREMENTAL_ALTER_CONFIGS, _configs(Operation.ALTER_CONFIGS, "responses", twice_refused=True)),
     Asked(transactions.DESCRIBE_PRODUCERS, _describe_producers),
 )

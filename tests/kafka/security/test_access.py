@@ -19,28 +19,26 @@ import pytest
 from confluent_kafka.admin import AclBinding, AclOperation, AclPermissionType, ResourcePatternType, ResourceType
 from crc32c import crc32c
 
-from sidecar.gateway.enforcement import AclMirror, Enforcement
 from sidecar.local.kafka_config import default_version, parse_version
 from sidecar.protocol import fetch
 from sidecar.protocol.messages import admin, cluster, groups, logs, new_groups, security, shares, transactions
 from sidecar.protocol.new_batch import NewRecord, build_batch
 from sidecar.protocol.schema import TAGS
 from sidecar.protocol.topic_ids import NO_TOPIC_ID
-from sidecar.security.acls import CLUSTER_NAME, Rules
+from sidecar.security.acls import CLUSTER_NAME
 from sidecar.security.credentials import PasswordCredentials
 from tests.kafka.gateway import by_id
-from tests.kafka.gateway.virtual import VirtualCluster
 from tests.kafka.security import sharing
+from tests.kafka.security.enforced import USER, enforced_node, set_rules
 from tests.kafka.security.secured import PASSWORD, Secured, Wire, secured_kafka
 from tests.unit.protocol import kio_entities as kio
-from tests.wait import wait_for_async
 
 if TYPE_CHECKING:
-    from sidecar.gateway.client import Client
+    from sidecar.gateway.enforcement import AclMirror
     from sidecar.protocol.schema import Message, Values
+    from tests.kafka.gateway.virtual import VirtualCluster
 
 HOST: Final = "127.0.0.1"
-USER: Final = "User:alice"
 TOPICS: Final = ("open", "shut")
 ABSENT: Final = "absent"
 NAMES: Final = (*TOPICS, ABSENT)
@@ -611,35 +609,10 @@ def broker(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
         yield running
 
 
-class _Quiet:
-    def acls_failed(self, error: Exception) -> None:
-        raise error
-
-    def acls_changed(self, count: int) -> None:
-        """Not looked at."""
-
-
 @pytest.fixture
 def node(broker: Secured) -> Iterator[tuple[VirtualCluster, AclMirror]]:
-    """A node whose clients are all alice."""
-    with VirtualCluster(f"{HOST}:{broker.ports['PLAINTEXT']}") as virtual:
-        (only,) = virtual.nodes
-
-        async def make() -> AclMirror:
-            return AclMirror(only.upstream, Rules(frozenset({"User:ANONYMOUS"})), _Quiet())
-
-        mirror = virtual.run(make())
-        virtual.run(mirror.read())
-        enforcement = Enforcement(only.upstream, mirror)
-        rights = enforcement.rights
-
-        def as_alice(client: Client) -> Any:
-            client.principal = USER
-            return rights(client)
-
-        enforcement.rights = as_alice  # type: ignore[method-assign]
-        only.gateway.enforcement = enforcement
-        yield virtual, mirror
+    with enforced_node(broker) as made:
+        yield made
 
 
 EVERYTHING: Final = [
@@ -678,19 +651,6 @@ def random_rules(dice: random.Random) -> list[AclBinding]:
             )
         )
     return [*{repr(each): each for each in found}.values()]
-
-
-async def set_rules(broker: Secured, virtual: VirtualCluster, mirror: AclMirror, rules: list[AclBinding]) -> None:
-    """Have the broker and the node know these rules, and no others."""
-    broker.forget_acls()
-    for each in broker.admin.create_acls(rules).values() if rules else ():
-        each.result(30)
-
-    async def are_known() -> bool:
-        await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(mirror.read(), virtual._loop))
-        return mirror.acls is not None and len(mirror.acls.bindings) == len(rules)
-
-    await wait_for_async(are_known, "the rules")
 
 
 async def ask_twice(wire: Wire, question: Question) -> Values:
