@@ -1,8 +1,9 @@
 """Read the logs of topics: first and end offsets, batches, and, for people who look at a topic, a few last records with
 truncated values.
 
-Each request goes to the partition's leader. If that broker is no longer the leader, the leaders are looked up again and
-the caller gets the error. An empty answer to Fetch is never taken for the end of a log (`LogReader.read`).
+Each request goes to the partition's leader, and its answer is about the topic that was looked up: if it was created
+again meanwhile, that is an error (`Upstream.call_on`). If that broker is no longer the leader, the leaders are looked
+up again and the caller gets the error. An empty answer to Fetch is never taken for the end of a log (`LogReader.read`).
 
 One lookup of last records does at most six fetches of about 256 KiB each (the leader sends one batch whole, however
 large it is). A worker thread decompresses batches from the last one backwards until it has enough records, or 16 MiB:
@@ -19,7 +20,7 @@ from uuid import UUID
 
 from sidecar.network.aside import aside
 from sidecar.protocol.batch import HEADER_BYTES, BatchHeader, batch_sizes, crc_matches, read_header
-from sidecar.protocol.caller import SHARED_CHANNEL, Channel, Upstream
+from sidecar.protocol.caller import SHARED_CHANNEL, Channel, TopicLayout, Upstream
 from sidecar.protocol.calls.logs import Fetched, FetchPartition, ListedOffset, ListOffsets, OffsetAt
 from sidecar.protocol.compression import decompress
 from sidecar.protocol.errors import ErrorCode, KafkaError
@@ -46,15 +47,32 @@ class LogMovedError(KafkaError):
 
 
 class LogReader:
-    """Reads the partitions of topics; `channel` is the connection for reading records."""
+    """Reads the partitions of topics; `channel` is the connection for reading records. With a `topic_id` it reads that
+    topic alone: 5 LEADER_NOT_AVAILABLE if its name belongs to another one. Without one each of its methods reads one
+    topic, the present one.
+    """
 
-    def __init__(self, upstream: Upstream, channel: Channel = SHARED_CHANNEL) -> None:
+    def __init__(self, upstream: Upstream, channel: Channel = SHARED_CHANNEL, topic_id: UUID | None = None) -> None:
         self._upstream = upstream
         self._channel = channel
+        self._topic_id = topic_id
+
+    def bound(self, topic_id: UUID) -> LogReader:
+        """Return a reader of the topic with this id alone."""
+        return LogReader(self._upstream, self._channel, topic_id)
 
     async def topic_id(self, topic: str) -> UUID:
         """Return the id of the topic with this name. Raises what `ends` raises."""
-        return (await self._upstream.layout(topic)).topic_id
+        return (await self._layout(topic)).topic_id
+
+    async def _layout(self, topic: str) -> TopicLayout:
+        layout = await self._upstream.layout(topic)
+        if self._topic_id in (None, layout.topic_id):
+            return layout
+        layout = await self._upstream.layout(topic, refresh=True)
+        if layout.topic_id != self._topic_id:
+            raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"{topic} was created again: its id is {layout.topic_id}")
+        return layout
 
     async def ends(self, topic: str, partitions: Iterable[int]) -> dict[int, int]:
         """Return the end (high watermark) of each partition. Raises `KafkaError`, `UpstreamError`."""
@@ -77,8 +95,8 @@ class LogReader:
         """Return an end of each partition, or the offset of its first record not older than `at` (Unix ms; -1: there is
         none), with the leader epoch. `leaders`: the brokers to ask, if given. Raises what `ends` raises.
         """
-        if leaders is None:
-            leaders = (await self._upstream.layout(topic)).leaders
+        layout = await self._layout(topic)
+        leaders = layout.leaders if leaders is None else leaders
         by_leader: dict[int, list[TopicPartition]] = {}
         for index in partitions:
             leader = leaders.get(index, -1)
@@ -87,7 +105,14 @@ class LogReader:
                 raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"the offsets of {topic}-{index}")
             by_leader.setdefault(leader, []).append(TopicPartition(topic, index))
         requests = [
-            self._upstream.call(leader, ListOffsets(dict.fromkeys(asked, at)), channel=channel)
+            self._upstream.call_on(
+                leader,
+                ListOffsets(dict.fromkeys(asked, at)),
+                topic,
+                layout.topic_id,
+                asked[0].partition,
+                channel=channel,
+            )
             for leader, asked in by_leader.items()
         ]
         found: dict[int, ListedOffset] = {}
@@ -113,8 +138,10 @@ class LogReader:
         `end`), `UpstreamError`.
         """
         offset, empty, pause = start, 0, _FIRST_PAUSE_S
+        reader: LogReader | None = None
         while offset < end:
-            records = await self.fetch(partition, offset, max_bytes)
+            reader = reader or self.bound(await self.topic_id(partition.topic))
+            records = await reader.fetch(partition, offset, max_bytes)
             behind = _behind(records, offset)
             if behind > offset:
                 offset, empty, pause = behind, 0, _FIRST_PAUSE_S
@@ -132,11 +159,12 @@ class LogReader:
         """Return the leader's answer to one Fetch: batches from the one with `offset` on, the last one possibly cut
         off. An empty answer does not mean the end of the log; see `read`. Raises what `read` raises.
         """
-        leader = (await self._upstream.layout(partition.topic)).leaders.get(partition.partition, -1)
+        layout = await self._layout(partition.topic)
+        leader = layout.leaders.get(partition.partition, -1)
         if leader < 0:
             await self._upstream.layout(partition.topic, refresh=True)
             raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"reading {partition}")
-        answer = await self._ask(leader, partition, offset, max_bytes)
+        answer = await self._ask(leader, partition, layout.topic_id, offset, max_bytes)
         if answer.error == ErrorCode.OFFSET_OUT_OF_RANGE:
             first = (await self.starts(partition.topic, [partition.partition]))[partition.partition]
             if offset < first:
@@ -147,9 +175,12 @@ class LogReader:
             raise KafkaError(_of_a_leader(answer.error), f"reading {partition} from offset {offset}")
         return answer.records
 
-    async def _ask(self, leader: int, partition: TopicPartition, offset: int, max_bytes: int) -> Fetched:
+    async def _ask(
+        self, leader: int, partition: TopicPartition, topic_id: UUID, offset: int, max_bytes: int
+    ) -> Fetched:
         request = FetchPartition(partition, Offset(offset), max_wait_ms=_MAX_WAIT_MS, max_bytes=max_bytes)
-        return await self._upstream.call(leader, request, channel=self._channel)
+        topic, index = partition
+        return await self._upstream.call_on(leader, request, topic, topic_id, index, channel=self._channel)
 
 
 def _of_a_leader(error: int) -> int:

@@ -6,17 +6,29 @@ each request names all topics that are wanted by then.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Iterable
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from typing import Any, Final
+from uuid import UUID
 
 from sidecar.cluster.brokers import Brokers
 from sidecar.cluster.hedging import Shared
 from sidecar.cluster.resolver import is_legal
 from sidecar.network.slices import in_slices
 from sidecar.protocol.api import API_VERSIONS
-from sidecar.protocol.caller import CoordinatorKind, DisconnectedError, TopicLayout, UnknownTopicError, UpstreamError
+from sidecar.protocol.caller import (
+    SHARED_CHANNEL,
+    AnswerT,
+    Channel,
+    CoordinatorKind,
+    DisconnectedError,
+    Request,
+    TopicLayout,
+    UnknownTopicError,
+    UpstreamError,
+)
 from sidecar.protocol.calls.admin import FEATURES, ApiVersions, FindCoordinator, ServedVersions
+from sidecar.protocol.calls.topic_ids import HasLogs, HasTopics
 from sidecar.protocol.errors import ErrorCode, KafkaError
 from sidecar.protocol.metadata import ClusterState, MetadataByIdCall, MetadataCall, MetadataRequest
 
@@ -233,6 +245,27 @@ class KafkaUpstream(Brokers):
         """Return whether all brokers serve a version of an API, by the last `api_versions`."""
         found = self._served.get(key)
         return found is not None and found.lowest <= version <= found.highest
+
+    def topic_check(self, topics: Mapping[bytes, tuple[bytes, int]]) -> Request[bool]:
+        """Return the question whether a broker has these topics under these ids: each with its id, and a partition that
+        the broker leads. To be sent behind a request that names them by name (`sidecar.protocol.calls.topic_ids`).
+        """
+        if self.serves(HasLogs.api_key, HasLogs.api_version):
+            return HasLogs(dict(topics.values()))
+        return HasTopics({name.decode(): UUID(bytes=topic_id) for name, (topic_id, _) in topics.items()})
+
+    async def call_on(
+        self, broker_id: int, request: Request[AnswerT], topic: str, topic_id: UUID, partition: int, *,
+        channel: Channel = SHARED_CHANNEL,
+    ) -> AnswerT:  # fmt: skip
+        """See `Upstream.call_on`."""
+        check = self.topic_check({topic.encode(): (topic_id.bytes, partition)})
+        answer, is_same = await self.call_pair(broker_id, request, check, channel=channel)
+        if not is_same:
+            self.refresh_soon((topic.encode(),))
+            message = f"broker {broker_id} has no partition {partition} of the topic {topic} with the id {topic_id}"
+            raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, message)
+        return answer
 
     def ask_versions_soon(self) -> None:
         """Ask again which API versions brokers serve, at most once a second. To be called when a broker closed a

@@ -17,6 +17,7 @@ from typing import Final, NamedTuple, TypeAlias
 from uuid import UUID
 
 from sidecar.changelog import FAILURES
+from sidecar.cluster.logs import LogReader
 from sidecar.dedup import recovery
 from sidecar.dedup.marks import Mark
 from sidecar.dedup.names import NameHolders, WriterNames
@@ -160,11 +161,16 @@ class TopicIds:
                     self.services.hooks.ids_recovered(self.topic, self.progress.records, time.monotonic() - began)
                 return
 
+    @property
+    def _logs(self) -> LogReader:
+        """Reads the topic that is served here, not a later one of its name."""
+        return self.services.logs.bound(UUID(bytes=self._snapshots.topic_id))
+
     async def _read(self, turn: int, fenced: Fenced) -> None:
-        logs = self.services.logs
-        if (await logs.topic_id(self.topic)).bytes != self._snapshots.topic_id:
+        if (await self.services.logs.topic_id(self.topic)).bytes != self._snapshots.topic_id:
             self.fence_wanted()
             raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"{self.topic} was created anew")
+        logs = self._logs
         starts = await logs.starts(self.topic, fenced)
         ends = await logs.ends(self.topic, fenced)
         extents = {index: Extent(starts[index], ends[index], self._ids_from.get(index, 0)) for index in fenced}
@@ -195,7 +201,7 @@ class TopicIds:
                 state.saved_up_to = max(state.saved_up_to, saved.covered)
             self.progress = self.progress._replace(total=self.progress.total + extent.end - offset)
             await recovery.read_on(
-                services.logs, partition, state.marks, offset, extent.end, reading, self._progressed, services.now
+                self._logs, partition, state.marks, offset, extent.end, reading, self._progressed, services.now
             )
         except IdsLostError as error:
             self._lose(turn, state, error)
@@ -251,7 +257,7 @@ class TopicIds:
         if not quiet:
             return
         with suppress(*FAILURES):  # requested again with the next due snapshot
-            ends = await self.services.logs.ends(self.topic, list(quiet))
+            ends = await self._logs.ends(self.topic, list(quiet))
             for state in states:
                 covered = quiet.get(state.partition)
                 if state.is_ready and state.marks.is_at_rest and covered == state.marks.covered:

@@ -244,7 +244,9 @@ class SlotEpoch:
         another node took the topic over since: Kafka then refuses the raise.
         """
         # Model: Renew.
-        ends = await LogReader(services.upstream).ends(self.taken.scope.topic, self.wrote())
+        ends = await LogReader(services.upstream, topic_id=self.taken.topic_id).ends(
+            self.taken.scope.topic, self.wrote()
+        )
         return await self._next(services, {}, ends)
 
     async def _next(self, services: NodeServices, raised: Mapping[int, Position], ends: Mapping[int, int]) -> SlotEpoch:

@@ -111,11 +111,11 @@ class _Stretch:
 
 
 class TailReader:
-    """Reads tails of the slots of one topic."""
+    """Reads tails of the slots of one topic. The logs are those of the topic with this id, not of a later one."""
 
-    def __init__(self, upstream: Upstream, topic: str) -> None:
+    def __init__(self, upstream: Upstream, topic: str, topic_id: UUID) -> None:
         self._upstream = upstream
-        self._logs = LogReader(upstream)
+        self._logs = LogReader(upstream, topic_id=topic_id)
         self._witness = Witness(upstream, _WITNESS_CHANNEL, _WITNESS_TIMEOUT)
         self._topic = topic
 

@@ -178,7 +178,7 @@ class Takeover:
     async def _note_tails(self, start: _Start) -> _Noted:
         """Find where each slot's session stopped, and store it in the changelog: the fence makes leaders forget it."""
         # Model: NoteTails.
-        reader = TailReader(self._services.upstream, self._topic)
+        reader = TailReader(self._services.upstream, self._topic, start.topic_id)
         look = await reader.look(start.partitions)
         formers = start.known.others | self._records.followed(start.topic_id)
         if start.known.opened is not None:
@@ -221,9 +221,11 @@ class Takeover:
     # 4. Read the ownership topic up to the marker -------------------------------------------------------------------
 
     async def _still_holds(self, start: _Start, fenced: _Fenced) -> bool:
-        """Whether the records of step 0 are the newest after the fence, and exactly its partitions were fenced."""
+        """Whether the records of step 0 are the newest after the fence, which fenced all partitions of that topic."""
         await self._services.changelog.tailer.seen(fenced.slots[self._scope.slot].stamp, timeout=_SEEN_S)
-        known = self._records.known(fenced.topic.topic_id)
+        known = self._records.known(start.topic_id)
+        if fenced.topic.topic_id != start.topic_id:
+            return False  # the topic was created again
         return known == start.known and tuple(self._scope.of(fenced.topic.partitions)) == start.partitions
 
     # 5. Read the logs up to the markers -----------------------------------------------------------------------------

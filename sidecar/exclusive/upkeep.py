@@ -223,7 +223,7 @@ async def renew_fence(services: NodeServices, taken: TakenSlot, epoch: SlotEpoch
     layout = await services.upstream.whole_layout(scope.topic)
     if layout.topic_id != taken.topic_id or set(scope.of(layout.leaders)) - set(taken.partitions):
         return Renewal.CHANGED
-    changelog, reader = services.changelog, TailReader(services.upstream, scope.topic)
+    changelog, reader = services.changelog, TailReader(services.upstream, scope.topic, taken.topic_id)
     wrote = () if epoch is None else epoch.wrote()
     look = await reader.look(taken.partitions)
     if has_forgotten(look, scope.topic, taken.slot.stamp, wrote):

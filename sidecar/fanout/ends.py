@@ -18,7 +18,7 @@ from sidecar.cluster.view import NO_LEADER
 from sidecar.fanout.question import Question
 from sidecar.network.tasks import Tasks
 from sidecar.protocol import fetch
-from sidecar.protocol.caller import Channel, Upstream, UpstreamError
+from sidecar.protocol.caller import Channel, UpstreamError
 from sidecar.protocol.calls.tails import VERSION, Fetched, FetchTails, FetchTailsById
 from sidecar.protocol.errors import KafkaError
 
@@ -34,17 +34,26 @@ class Limits(NamedTuple):
 
 
 async def poll(
-    upstream: Upstream, leader: int, channel: Channel, questions: Sequence[Question], limits: Limits
+    upstream: KafkaUpstream, leader: int, channel: Channel, questions: Sequence[Question], limits: Limits
 ) -> dict[tuple[bytes, int], Fetched]:
     """Returns a leader's answers, or {} if it does not answer. All questions have the same isolation level, each is
-    about a different partition, and all name their topics in the same way: by id or by name.
+    about a different partition, and either all or none have topic ids. With ids the answers are about these topics,
+    also from a broker that does not serve Fetch by id.
     """
     positions = [question.position for question in questions]
-    call = FetchTailsById if positions[0].topic_id else FetchTails
+    by_id = bool(positions[0].topic_id)
+    call = (
+        FetchTailsById if by_id and upstream.serves(FetchTailsById.api_key, FetchTailsById.api_version) else FetchTails
+    )
+    request = call(positions, questions[0].isolation, *limits)
     try:
-        return await upstream.call(leader, call(positions, questions[0].isolation, *limits), channel=channel)
+        if not by_id or call is FetchTailsById:
+            return await upstream.call(leader, request, channel=channel)
+        topics = {position.log: (position.topic_id, position.partition) for position in positions}
+        found, are_same = await upstream.call_pair(leader, request, upstream.topic_check(topics), channel=channel)
     except (UpstreamError, KafkaError):
         return {}
+    return found if are_same else {}
 
 
 def bundle_up(bundles: list[dict[tuple[bytes, int], Question]], question: Question) -> None:

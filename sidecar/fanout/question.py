@@ -5,13 +5,12 @@ A question includes the leader epoch that the reader knows, because brokers chec
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 from sidecar.protocol.calls.tails import Fetched, Position, position_of
 from sidecar.protocol.fetch_parts import FetchPart
 from sidecar.protocol.primitives import Octets
-from sidecar.protocol.topic_ids import Ids
 
 
 class Question(NamedTuple):
@@ -41,13 +40,14 @@ def questions_of(
     both: Iterable[tuple[FetchPart, tuple[bytes, int]]],
     isolation: int,
     version: int,
-    ids: Ids | None,
+    topic_id: Callable[[bytes], bytes],
 ) -> list[Asked]:
-    """The questions of a request, one per partition, about its log; [] if a shared poll cannot answer one of them."""
+    """The questions of a request, one per partition, about its log; [] if a shared poll cannot answer one of them.
+    `topic_id` returns the id of a log's topic, empty if it is not known.
+    """
     found: list[Asked] = []
     for part, (log, _) in both:
-        topic_id = b"" if ids is None else ids[log]
-        asked = asked_by(buffer[part.start : part.end], log, isolation, version, topic_id)
+        asked = asked_by(buffer[part.start : part.end], log, isolation, version, topic_id(log))
         if asked is None:
             return []
         found.append(asked)

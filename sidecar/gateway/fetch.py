@@ -28,7 +28,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Coroutine, Generator
+from collections.abc import Callable, Coroutine, Generator
 from typing import Final
 
 from sidecar.cluster.nodes import NodeDirectory
@@ -45,6 +45,7 @@ from sidecar.gateway.leader_hints import LeaderHints
 from sidecar.gateway.leader_poll import Fetching, SplitFetch
 from sidecar.gateway.quotas import Audiences
 from sidecar.gateway.shared_fetch import SharedFetch, StandingFetch
+from sidecar.gateway.source_check import send_read
 from sidecar.gateway.whole_fetch import FetchExchange, Node, WholeFetch, renamed
 from sidecar.network.request import Exchange, Request
 from sidecar.network.slices import in_slices
@@ -149,7 +150,7 @@ class FetchApi:
             ends = self.tails.ends
             buffer, isolation = request.frame.buffer, fields.isolation
             both = zip(parts, logs, strict=True)
-            asked = questions_of(buffer, both, isolation, request.version, fields.ids)
+            asked = questions_of(buffer, both, isolation, request.version, self._ids(fields, reads))
             if asked and self._share(client, request, fields, asked):
                 return False
             if not learned and (unknown := [question for question, _ in asked if not ends.is_known(question)]):
@@ -172,8 +173,18 @@ class FetchApi:
             fetch.decline_session(request.frame.buffer, fields)
             client.send(connection, request, exchange)
         else:
-            connection.send_parts([renamed(client, request, fields, reads)], exchange)
+            message, by_id = renamed(client, request, fields, reads), fields.ids is not None
+            send_read(self._upstream, connection, message, exchange, reads, by_id=by_id)
         return False
+
+    def _ids(self, fields: FetchRequest, reads: list[Read[FetchPart]] | None) -> Callable[[bytes], bytes]:
+        """Returns what finds the topic id of a log that a request reads. If the request names topics by name, it is the
+        present one: so readers by name and by id share polls, and no poll reads a later topic of that name.
+        """
+        if fields.ids is not None:
+            return fields.ids.__getitem__
+        sources = {each.log: each.topic_id for each in reads or () if each.is_renamed}
+        return lambda log: sources.get(log) or self._views.topic_id(log)
 
     def _loop_time(self) -> float:
         if self._loop is None:  # looking the loop up is a system call (getpid)
@@ -201,6 +212,8 @@ class FetchApi:
         if client.rights is not None and client.rights.refuses(Operation.READ, part.topic):
             return False
         if self._views.log(part.topic, client.principal) != repeat.log:
+            return False
+        if ids is None and self._views.topic_id(part.topic) != repeat.asked.question.position.topic_id:
             return False
         if self.audiences is not None and not self._has_place(client, part.topic):
             return False
@@ -244,23 +257,23 @@ class FetchApi:
         for number, part in enumerate(parts, 1):
             if not number % PORTION:
                 yield
-            log = self._views.log(part.topic, client.principal)
-            leader = NO_LEADER if log is None else self._view.leader(log, part.partition)
+            read = self._views.read(part, client.principal)
+            leader = NO_LEADER if read is None else self._view.leader(*read.source)
             if part.topic in without_name:
                 exchange.refuse(part, without_name[part.topic].code)
             elif not self._may_read(client, part):
                 exchange.note_error(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
                 exchange.refuse(part, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-            elif log is None:
+            elif read is None:
                 exchange.refuse(part, self._views.refusal(part.topic, client.principal))
             elif not self._has_place(client, part.topic):
                 exchange.note_error(ErrorCode.NOT_LEADER_OR_FOLLOWER)
                 exchange.refuse(part, ErrorCode.NOT_LEADER_OR_FOLLOWER)
             elif leader == NO_LEADER:
-                why = self._view.why_unread(log, part.partition) if asked else ErrorCode.NOT_LEADER_OR_FOLLOWER
+                why = self._view.why_unread(*read.source) if asked else ErrorCode.NOT_LEADER_OR_FOLLOWER
                 exchange.refuse(part, why)
             else:
-                by_leader.setdefault(leader, []).append(Read(part, log))
+                by_leader.setdefault(leader, []).append(read)
         if not client.connection.closed:
             exchange.begin(by_leader)
 

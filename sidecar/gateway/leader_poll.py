@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from sidecar.gateway.client import Client
+from sidecar.gateway.source_check import send_read
 from sidecar.gateway.whole_fetch import FetchExchange, LeaderPoll, Node
 from sidecar.network.framing import Frame
 from sidecar.network.request import Request
@@ -100,7 +101,8 @@ class OwnPoll(LeaderPoll):
         if self.place is not None:
             self._fetching.polls[self.place] = self
         try:
-            client.links.to(broker, lane, as_node=self.reads[0].is_renamed).send_parts([message], self)
+            connection = client.links.to(broker, lane, as_node=self.reads[0].is_renamed)
+            send_read(self.node.upstream, connection, message, self, self.reads, by_id=self.ids is not None)
         except DisconnectedError as error:
             self.answer_lost(UpstreamLostError(str(error), sent=False))
 
@@ -216,7 +218,7 @@ class SplitFetch(GatheredFetch):
         buffer, kept = self._frame.buffer, self._fetching.polls
         positions = b"".join(bytes(buffer[read.part.start : read.part.end]) for read in reads)
         ids = self.ids
-        names = ((read.part.topic, read.log, *(() if ids is None else (ids[read.log],))) for read in reads)
+        names = ((read.part.topic, read.log, read.topic_id if ids is None else ids[read.log]) for read in reads)
         asked = (self.version, self._isolation, positions, *names)
         poll = kept.get(place)
         if poll is not None and poll.asked == asked:

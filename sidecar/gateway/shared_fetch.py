@@ -119,9 +119,10 @@ class SharedFetch(GatheredFetch):
             return
         elements: list[tuple[bytes, Octets]] = []
         for part, each, fetched in zip(self._parts, self._asked, taken, strict=True):
-            elements.append((part.topic, self._empty(part, each) if fetched is None else fetched.element))
-            if fetched is not None and fetched.error:
-                self.note_error(fetched.error)
+            if fetched is None:
+                elements.append((part.topic, self._empty(part, each)))
+            else:
+                elements.append((part.topic, self._failed(fetched).element if fetched.error else fetched.element))
         self._give(elements)
 
     def expired(self, tick: int) -> None:
@@ -142,6 +143,13 @@ class SharedFetch(GatheredFetch):
             called = reference(self.ids, topic)
             self.answer(self._tails.bodies.answer(self.correlation_id, self.version, called, element))
 
+    def _failed(self, fetched: Fetched) -> Fetched:
+        """Reports an error, and returns it as this client understands it."""
+        if self.ids is None:
+            fetched = calls.by_name(fetched)
+        self.note_error(fetched.error)
+        return fetched
+
     def _empty(self, part: FetchPart, asked: Asked) -> Octets:
         """The element of a partition without new records, with the last known end of its log."""
         return self._tails.ends.empty(asked.question) or calls.error_of(part.partition, _UNKNOWN).element
@@ -149,7 +157,7 @@ class SharedFetch(GatheredFetch):
     def _ask_alone(self, asked: Asked) -> None:
         """Send a poll of its own, so that the broker cuts the records to this client's limits."""
         position = asked.question.position
-        poll = self._own_poll([Read(self._parts[self._asked.index(asked)], position.log)])
+        poll = self._own_poll([Read(self._parts[self._asked.index(asked)], position.log, position.topic_id)])
         leader = self.node.upstream.view.leader(position.log, position.partition)
         element = calls.element_of(position, asked.most_bytes)
         if self.version >= fetch.FIRST_FLEXIBLE:
@@ -229,7 +237,7 @@ class StandingFetch(SharedFetch):
             self._ask_alone(asked)
             return
         if fetched.error:
-            self.note_error(fetched.error)
+            fetched = self._failed(fetched)
         self._give_one(fetched.element, size)
 
     def expired(self, tick: int) -> None:

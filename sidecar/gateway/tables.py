@@ -1,5 +1,6 @@
 """ListOffsets (1-11), OffsetForLeaderEpoch (2-4), DeleteRecords (0-2): routed to leaders, split and merged
-(KIP-79, KIP-320, KIP-107).
+(KIP-79, KIP-320, KIP-107). These APIs name topics by name: for a shadow, `source_check` binds the answer to the
+source's id.
 
 If all partitions have one leader, the frame is forwarded unchanged. Large requests and answers are processed in slices.
 DeleteRecords is a write: it is refused for the sidecar's own topics with 29 TOPIC_AUTHORIZATION_FAILED. In all three
@@ -19,6 +20,7 @@ from sidecar.cluster.view import NO_LEADER
 from sidecar.gateway.access.asked import PerTopic
 from sidecar.gateway.access.table import ACCESS
 from sidecar.gateway.client import Client
+from sidecar.gateway.source_check import send_read
 from sidecar.network.framing import Frame
 from sidecar.network.request import Exchange, Request
 from sidecar.network.slices import in_slices
@@ -173,8 +175,8 @@ class TablesApi:
                 if isinstance(place, ErrorCode):
                     refused.setdefault(place, []).append(part)
                 else:
-                    log, leader = place
-                    by_leader.setdefault(leader, {})[part.topic, part.partition] = Read(part, log)
+                    read, leader = place
+                    by_leader.setdefault(leader, {})[part.topic, part.partition] = read
             yield
         for code, parts in refused.items():
             for some in _portions(parts, BOUNDS.turn):
@@ -194,25 +196,26 @@ class TablesApi:
                     return
                 reply = _PartReply(exchange, parts_of)
                 try:
-                    client.links.to(leader, as_node=reads[0].is_renamed).send_parts([message], reply)
+                    connection = client.links.to(leader, as_node=reads[0].is_renamed)
+                    send_read(self.upstream, connection, message, reply, reads, by_id=False)
                 except DisconnectedError:
                     reply.refuse_all()
 
     def _place(
         self, client: Client, exchange: _Merged, part: TablePart, *, asked: bool
-    ) -> tuple[bytes, int] | ErrorCode:
-        """The log of a partition and its leader, or the error if no broker is asked."""
+    ) -> tuple[Read[TablePart], int] | ErrorCode:
+        """A partition with its log, and the log's leader; or the error if no broker is asked."""
         if self._refused(client, exchange.key, part.topic):
             return ErrorCode.TOPIC_AUTHORIZATION_FAILED
         if exchange.key == LIST_OFFSETS and (part.topic, part.partition) in exchange.twice:
             return ErrorCode.INVALID_REQUEST
-        log = self._views.log(part.topic, client.principal)
-        if log is None:
+        read = self._views.read(part, client.principal)
+        if read is None:
             return self._views.refusal(part.topic, client.principal)
-        leader = self._view.leader(log, part.partition)
+        leader = self._view.leader(*read.source)
         if leader != NO_LEADER:
-            return log, leader
-        return self._view.why_no_leader(log, part.partition) if asked else ErrorCode.LEADER_NOT_AVAILABLE
+            return read, leader
+        return self._view.why_no_leader(*read.source) if asked else ErrorCode.LEADER_NOT_AVAILABLE
 
 
 def _portions(found: list[ElementT], size: int = PORTION) -> Iterator[list[ElementT]]:

@@ -146,6 +146,21 @@ class Upstream(Protocol):
         """Send two requests in one write, so that no failure of this node can send the first without the second."""
         ...
 
+    async def call_on(
+        self,
+        broker_id: int,
+        request: Request[AnswerT],
+        topic: str,
+        topic_id: UUID,
+        partition: int,
+        *,
+        channel: Channel = SHARED_CHANNEL,
+    ) -> AnswerT:
+        """Send a request that names a topic by name to the leader of one of its partitions. The answer is about the
+        topic with this id: raises `KafkaError` 5 LEADER_NOT_AVAILABLE if the broker has another one by then, or none.
+        """
+        ...
+
     async def coordinator(self, key: str, kind: CoordinatorKind) -> int:
         """Return the broker id of the coordinator, from a cache. Raises `KafkaError` (14, 15 while there is none)."""
         ...

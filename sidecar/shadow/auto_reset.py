@@ -121,7 +121,8 @@ class Backlogs:
             self._under_way -= 1
 
     async def _read_on(self, stretch: Stretch, count: _Count, end: int, limit: int) -> None:
-        async with aclosing(self._logs.read(stretch.partition, count.next, end, _STEP_BYTES)) as found:
+        logs = self._logs.bound(stretch.topic_id)
+        async with aclosing(logs.read(stretch.partition, count.next, end, _STEP_BYTES)) as found:
             async for records in found:
                 _add(count, memoryview(records), end)
                 if count.records > limit:
@@ -242,7 +243,8 @@ class AutoReset:
         layout = await self._upstream.layout(topic)
         if layout.topic_id != source.topic_id:
             return {}
-        return await self._logs.ends(topic, [index for index in partitions if index in layout.leaders])
+        logs = self._logs.bound(source.topic_id)
+        return await logs.ends(topic, [index for index in partitions if index in layout.leaders])
 
     def _remember(self, group: str, shadow: str, limit: int, moved: list[Moved]) -> None:
         for found in moved:

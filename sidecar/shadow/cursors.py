@@ -13,15 +13,23 @@ cursor. Members would overwrite it, and Kafka accepts no commit from outside whi
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, TypeVar
+from uuid import UUID
 
 from sidecar.cluster.hedging import Shared
 from sidecar.cluster.logs import LogReader
 from sidecar.cluster.resolver import NameResolver
 from sidecar.cluster.upstream import KafkaUpstream
-from sidecar.protocol.caller import Channel, CoordinatorKind, DisconnectedError, UnknownTopicError, UpstreamError
+from sidecar.protocol.caller import (
+    Channel,
+    CoordinatorKind,
+    DisconnectedError,
+    TopicLayout,
+    UnknownTopicError,
+    UpstreamError,
+)  # fmt: skip
 from sidecar.protocol.calls.groups import (
     CommitOffsets,
     DescribedGroup,
@@ -69,8 +77,6 @@ class Recent(Shared[AnswerT]):
         self.tasks.pop(key, None)
 
 
-_AnswerT = TypeVar("_AnswerT")
-
 CHANNEL: Final = Channel("cursors")
 """A separate connection per broker for this module, so that long lists delay no other request."""
 
@@ -90,9 +96,10 @@ class ClosedError(Exception):
 
 
 class Log(NamedTuple):
-    """A shadow's source, and the start and end (high watermark) of each partition."""
+    """A shadow's source, its topic id, and the start and end (high watermark) of each partition."""
 
     topic: str
+    topic_id: UUID
     starts: Mapping[int, int]
     ends: Mapping[int, int]
 
@@ -209,12 +216,12 @@ class Cursors:
             raise ClosedError(f"{shadow} is closed: its source {topic} is gone") from None
         if layout.topic_id != source.topic_id:
             raise ClosedError(f"{shadow} is closed: its source {topic} was created again")
-        return await self._log(topic, layout.leaders)
+        return await self._log(topic, layout)
 
-    async def _log(self, topic: str, partitions: Iterable[int]) -> Log:
-        indexes = sorted(partitions)
-        starts, ends = await asyncio.gather(self._logs.starts(topic, indexes), self._logs.ends(topic, indexes))
-        return Log(topic, starts, ends)
+    async def _log(self, topic: str, layout: TopicLayout) -> Log:
+        indexes, logs = sorted(layout.leaders), self._logs.bound(layout.topic_id)
+        starts, ends = await asyncio.gather(logs.starts(topic, indexes), logs.ends(topic, indexes))
+        return Log(topic, layout.topic_id, starts, ends)
 
     def forget(self, shadow: str) -> None:
         """Forget cached answers, because this node changed the shadow's cursors."""
@@ -329,7 +336,8 @@ class Cursors:
                         )
                 return dict.fromkeys(partitions, offset)
             case AtTime(timestamp_ms):
-                found = await self._logs.listed(log.topic, partitions, timestamp_ms, channel=CHANNEL)
+                logs = self._logs.bound(log.topic_id)
+                found = await logs.listed(log.topic, partitions, timestamp_ms, channel=CHANNEL)
                 return {index: log.ends[index] if at.offset < 0 else at.offset for index, at in found.items()}
 
     async def _coordinated(self, group: str, act: Callable[[int], Awaitable[None]]) -> None:
@@ -359,10 +367,10 @@ class TopicCursors(Cursors):
 
     async def log(self, shadow: str) -> Log:
         """The topic's own log. Raises `UnknownTopicError`."""
-        return await self._log(shadow, (await self._upstream.whole_layout(shadow)).leaders)
+        return await self._log(shadow, await self._upstream.whole_layout(shadow))
 
 
-async def _within(work: Coroutine[Any, Any, _AnswerT]) -> _AnswerT:
+async def _within(work: Coroutine[Any, Any, AnswerT]) -> AnswerT:
     async with asyncio.timeout(_LIMIT_S):
         return await work
 

@@ -6,7 +6,7 @@ A shadow can be read as long as its source has the topic id that the shadow was 
 from collections.abc import Generator, Iterable
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
-from sidecar.cluster.resolver import NameResolver
+from sidecar.cluster.resolver import NameResolver, Source
 from sidecar.cluster.view import ClusterView
 from sidecar.protocol.errors import ErrorCode
 from sidecar.protocol.limits import PORTION
@@ -26,10 +26,13 @@ PartT = TypeVar("PartT", bound=Part)
 
 
 class Read(NamedTuple, Generic[PartT]):
-    """A partition in a request, and the topic whose log answers it."""
+    """A partition in a request, and the topic whose log answers it. `topic_id`: of a shadow's source, the id that the
+    shadow was created for.
+    """
 
     part: PartT
     log: bytes
+    topic_id: bytes = b""
 
     @property
     def source(self) -> tuple[bytes, int]:
@@ -64,11 +67,30 @@ class Views:
         """
         if not self._resolver.is_shadow(topic):
             return topic
-        source = self._resolver.source(topic)
+        source = self._source(topic, principal)
+        return None if source is None else source.topic
+
+    def read(self, part: PartT, principal: str) -> Read[PartT] | None:
+        """Return a partition with its log, as `log` finds it."""
+        if not self._resolver.is_shadow(part.topic):
+            return Read(part, part.topic)
+        source = self._source(part.topic, principal)
+        return None if source is None else Read(part, source.topic, source.topic_id.bytes)
+
+    def _source(self, shadow: bytes, principal: str) -> Source | None:
+        source = self._resolver.source(shadow)
         if source is None or source.is_closed or not source.may_be_read_by(principal):
             return None
         route = self._view.route(source.topic)
-        return source.topic if route is None or route.topic_id == source.topic_id else None
+        return source if route is None or route.topic_id == source.topic_id else None
+
+    def topic_id(self, topic: bytes) -> bytes:
+        """Return the id of the topic whose log is read under a name; empty if it is not known."""
+        source = self._resolver.source(topic)
+        if source is not None:
+            return source.topic_id.bytes
+        route = self._view.route(topic)
+        return b"" if route is None or not route.topic_id.int else route.topic_id.bytes
 
     def refusal(self, topic: bytes, principal: str) -> ErrorCode:
         """Why there is no log to read: TOPIC_AUTHORIZATION_FAILED if the principal may not read the shadow;
@@ -84,15 +106,15 @@ class Views:
         """
         found: list[Read[PartT]] = []
         names: dict[bytes, bytes] = {}
-        logs: dict[bytes, bytes] = {}
+        known: dict[bytes, Read[PartT]] = {}
         for part in parts:
-            log = logs.get(part.topic)
-            if log is None:
-                log = self.log(part.topic, principal)
-                if log is None or names.setdefault(log, part.topic) != part.topic:
+            read = known.get(part.topic)
+            if read is None:
+                read = self.read(part, principal)
+                if read is None or names.setdefault(read.log, part.topic) != part.topic:
                     return None
-                logs[part.topic] = log
-            found.append(Read(part, log))
+                known[part.topic] = read
+            found.append(read._replace(part=part))
         return found
 
     def missing(self, parts: Iterable[Part], principal: str) -> set[bytes]:

@@ -442,7 +442,7 @@ def inside(evidence: Evidence) -> Iterator[str]:
 
 
 def read_otherwise(evidence: Evidence) -> Iterator[str]:
-    """What consumers got is what the log has there; of a shadow, what its source has."""
+    """What consumers got is what the log has there; of a shadow, what its source has, not a later topic of its name."""
     values = {
         (topic, partition, record.offset): record.value
         for (topic, partition), records in evidence.logs.items()
@@ -453,6 +453,8 @@ def read_otherwise(evidence: Evidence) -> Iterator[str]:
         if evidence.sources.has_changed(read.topic):
             logs = evidence.sources.at(read.topic, read.at)
         there = [values.get((each, read.partition, read.offset)) for each in sorted(logs)]
+        if evidence.sources.is_of_former(read.topic, read.at):
+            there = []
         gone = any(read.value in evidence.gone.get((each, read.partition), ()) for each in logs)
         if read.value not in there and not gone:
             where, it_is = f"{read.topic}/{read.partition} at {read.offset}", ", ".join(map(_shown, there)) or "nothing"

@@ -122,7 +122,9 @@ def _note(record: Record, found: Evidence, world: World) -> None:
         return  # no writer slot's: nodes pass over it too
     kind, _, rest = (record.key or b"").decode().partition("/")
     if kind == "shadow":
-        found.sources.note(rest, state.Shadow.FromString(record.value or b"").source, record.at)
+        shadow = state.Shadow.FromString(record.value or b"")
+        is_former = not _is_present(world, shadow.source, shadow.source_topic_id)
+        found.sources.note(rest, shadow.source, record.at, is_former=is_former)
     topic, _, slot = rest.rpartition("/")
     if kind == "claim":
         claim = state.Claim.FromString(record.value or b"")

@@ -11,6 +11,7 @@ from tests.sim import histories
 from tests.sim.histories import FAULTS, WORK, WORST
 from tests.sim.history import History, Step
 from tests.sim.mutants.edits import Edit
+from tests.sim.mutants.reading import BORN_AGAIN
 from tests.sim.play import FAULTS as FAULTS_SEEN
 from tests.sim.play import OTHERS, STEPS, by_kind
 from tests.sim.shrink import shrink
@@ -248,6 +249,14 @@ def test_a_reader_of_a_shadow_comes_to_its_end_unless_it_is_closed(worker: Worke
     outcome = worker.play(History(2, Shape(nodes=2), 2.0, steps, {}))
     assert outcome.wrong == []
     assert outcome.effects["intruder wrote"]
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_shadow_never_shows_a_later_topic_of_its_sources_name(worker: Worker, seed: int) -> None:
+    """Without the question behind each read, `mutants.reading` finds another topic's records in some of these."""
+    outcome = worker.play(BORN_AGAIN(seed))
+    assert outcome.wrong == []
+    assert outcome.effects["topic deleted"]
 
 
 def test_every_kind_of_fault_takes_effect(worker: Worker) -> None:

@@ -14,7 +14,7 @@ from sidecar.protocol.caller import Channel, UnknownTopicError, UpstreamError
 from sidecar.protocol.calls.admin import DescribeLogDirs
 from sidecar.protocol.errors import ErrorCode, KafkaError, no_topic
 from sidecar.protocol.ids import Stamp, TopicPartition
-from sidecar.shadow.cursors import ClosedError, Cursor
+from sidecar.shadow.cursors import ClosedError, Cursor, Log
 
 AnswerT = TypeVar("AnswerT")
 
@@ -79,14 +79,13 @@ class LogView:
         except (UpstreamError, TimeoutError) as error:
             raise UnavailableError(str(error) or f"Kafka does not answer within {_KAFKA_S:g} s") from None
 
-    async def _log(self, name: str) -> tuple[str, dict[int, int], dict[int, int]]:
-        """Return topic, first offsets and end offsets of the log that is read under a name."""
+    async def _log(self, name: str) -> Log:
+        """Return the log that is read under a name."""
         room = rooms_of(self._node).cursors
-        found = await (room.cursors if self._is_shadow(name) else room.of_topics).log(name)
-        return found.topic, dict(found.starts), dict(found.ends)
+        return await (room.cursors if self._is_shadow(name) else room.of_topics).log(name)
 
     async def _partitions(self, name: str) -> list[port.PartitionLog]:
-        topic, starts, ends = await self._log(name)
+        topic, _, starts, ends = await self._log(name)
         leaders = (await self._node.upstream.layout(topic)).leaders
         by_leader: dict[int, list[int]] = {}
         for index in ends:
@@ -105,7 +104,8 @@ class LogView:
             return {}
 
     async def _records(self, name: str, partition: int | None, most: int) -> list[port.ShownRecord]:
-        topic, starts, ends = await self._log(name)
+        topic, topic_id, starts, ends = await self._log(name)
+        logs = self._logs.bound(topic_id)
         if partition is not None and partition not in ends:
             raise InvalidError(f"{name} has {len(ends)} partitions, and no {partition}")
         filled = [index for index in sorted(ends) if ends[index] > starts[index]]
@@ -116,7 +116,7 @@ class LogView:
         async with self._one:
             for index in chosen:
                 where = TopicPartition(topic, index)
-                found += await last_records(self._logs, where, starts[index], ends[index], most, names)
+                found += await last_records(logs, where, starts[index], ends[index], most, names)
                 found = sorted(found, key=lambda each: (each.timestamp_ms, each.offset), reverse=True)[:most]
         generations = self._generations(topic)
         return [port.ShownRecord(each, generations.get(each.writer)) for each in found]

@@ -6,7 +6,8 @@ from typing import ClassVar, Final, NamedTuple
 
 from sidecar.protocol import fetch
 from sidecar.protocol.caller import Request
-from sidecar.protocol.primitives import Octets, Reader, Writer
+from sidecar.protocol.errors import ErrorCode
+from sidecar.protocol.primitives import I32, Octets, Reader, Writer
 
 VERSION: Final = 11
 """The version of the elements that a poll returns, whatever the version of its request."""
@@ -17,6 +18,7 @@ SHARING: Final = range(10, 19)
 """
 _POSITION: Final = Struct(">iiqqi")
 _NO_LOG_START: Final = -1
+_ABOUT_IDS: Final = frozenset({ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.INCONSISTENT_TOPIC_ID})
 
 
 class Position(NamedTuple):
@@ -103,6 +105,13 @@ def position_of(log: bytes, element: Octets, version: int, topic_id: bytes = b""
 def element_of(position: Position, most_bytes: int) -> bytes:
     """A partition's element in a request of v9 to v11, as `position_of` reads it."""
     return _POSITION.pack(position.partition, position.epoch, position.offset, _NO_LOG_START, most_bytes)
+
+
+def by_name(fetched: Fetched) -> Fetched:
+    """An element for a reader that named the topic by name: an error about the id is one about the name."""
+    if fetched.error not in _ABOUT_IDS:
+        return fetched
+    return error_of(I32.unpack_from(fetched.element)[0], ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
 
 def error_of(partition: int, error: int) -> Fetched:

@@ -283,6 +283,44 @@ def test_a_source_that_was_created_anew_closes_its_shadows(topics: Topics, uniqu
     assert shown(topics, topics.shadow) == {topics.shadow: (0, 2)}
 
 
+def asked_by_name(bootstrap: str, topic: str) -> tuple[fetch.FetchAnswer, list[tuple[int, int]]]:
+    """What Fetch 11 answers for a topic, and ListOffsets: error and offset."""
+    with RawClient(bootstrap) as wire:
+        wire.send_bytes(
+            fetch.encode_request(1, b"wire", 11, (0, 1, 1 << 20, 0), [(topic.encode(), position(11, 0, 0))])
+        )
+        frame = wire.receive_frame()
+        wanted = [{"name": topic, "partitions": [{"partition_index": 0, "current_leader_epoch": -1, "timestamp": -1}]}]
+        listed = wire.ask(request(2, 5, replica_id=-1, isolation_level=0, topics=wanted))
+    ends = [(part.error_code, part.offset) for found in listed.topics for part in found.partitions]
+    return fetch.walk_answer(frame, 0, len(frame), 11), ends
+
+
+@pytest.mark.parametrize("fetches_by_id", [True, False], ids=["by Fetch", "by Metadata, as of Kafka 3.0"])
+def test_before_the_node_knows_of_a_source_created_anew_nobody_reads_it_under_the_shadows_name(
+    topics: Topics, monkeypatch: pytest.MonkeyPatch, fetches_by_id: bool
+) -> None:
+    """The node still has the former topic's leaders: nothing but the broker's answer shows that it is another one."""
+    upstream = topics.node.nodes[0].upstream
+    if not fetches_by_id:
+        serves = upstream.serves
+        monkeypatch.setattr(upstream, "serves", lambda key, version: (key, version) != (1, 13) and serves(key, version))
+    known = asked_by_name(topics.node.bootstrap, topics.shadow)
+    assert (known[0].parts[0].error, known[1]) == (0, [(0, _RECORDS)])
+    direct = admin(topics.kafka)
+    direct.delete_topics([topics.source])[topics.source].result(20)
+    wait_for(
+        lambda: direct.create_topics([NewTopic(topics.source, 2, 1)])[topics.source].exception(20) is None,
+        "the source to be created again",
+    )
+    write(topics.kafka, topics.source)
+    monkeypatch.setattr(upstream, "refresh_soon", lambda topics: None)
+    (part,), ends = (found := asked_by_name(topics.node.bootstrap, topics.shadow))[0].parts, found[1]
+    assert (part.error, part.record_bytes) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, 0)
+    assert ends == [(ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)]
+    assert asked_by_name(topics.node.bootstrap, topics.source)[0].parts[0].record_bytes > 0
+
+
 def test_a_shadow_that_is_being_made_is_not_there_yet(topics: Topics) -> None:
     topics.node.resolver.set_shadows({topics.shadow.encode(): None})
     assert shown(topics, topics.shadow) == {topics.shadow: (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, 0)}

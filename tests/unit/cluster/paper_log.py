@@ -26,9 +26,10 @@ class PaperLog:
         self.empty_at: dict[int, int] = {}
         self.start = 0
         self.error = 0
+        self.topic_id = UUID(int=1)
 
     async def layout(self, topic: str, *, refresh: bool = False) -> TopicLayout:
-        return TopicLayout(UUID(int=1), {0: _LEADER})
+        return TopicLayout(self.topic_id, {0: _LEADER})
 
     async def call(
         self, broker_id: int | None, request: Any, *, timeout: float | None = None, channel: Channel = SHARED_CHANNEL
@@ -38,6 +39,12 @@ class PaperLog:
             return {asked: self._listed(at) for asked, at in request.timestamps.items()}
         assert isinstance(request, FetchPartition)
         return self._fetched(request.offset)
+
+    async def call_on(
+        self, broker_id: int, request: Any, topic: str, topic_id: UUID, partition: int, *, channel: Channel
+    ) -> Any:
+        assert topic_id == self.topic_id
+        return await self.call(broker_id, request, channel=channel)
 
     def _listed(self, at: int) -> ListedOffset:
         return ListedOffset(self.error, -1, Offset(self.start if at == OffsetAt.EARLIEST else self._end()), 0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, cast
+from uuid import UUID
 
 import pytest
 
@@ -83,3 +84,25 @@ async def test_a_leader_that_has_not_heard_of_its_partition_yet_is_not_available
     with pytest.raises(KafkaError) as reading:
         await reader.fetch(PARTITION, 10, 1000)
     assert {listing.value.code, reading.value.code} == {ErrorCode.LEADER_NOT_AVAILABLE}
+
+
+async def test_a_reader_of_one_topic_reads_no_later_one_of_its_name() -> None:
+    log = log_of(10)
+    reader = LogReader(cast("Upstream", log))
+    assert await reader.bound(UUID(int=1)).ends("orders", [0]) == {0: 11}
+    later = reader.bound(UUID(int=2))
+    for work in (later.ends("orders", [0]), later.fetch(PARTITION, 10, 1000), later.topic_id("orders")):
+        with pytest.raises(KafkaError, match="orders was created again") as failure:
+            await work
+        assert failure.value.code == ErrorCode.LEADER_NOT_AVAILABLE
+
+
+async def test_a_log_that_is_created_again_under_its_reader_is_not_read_on() -> None:
+    log = log_of(10, 11)
+    log.empty_at = {11: 1}
+    found = LogReader(cast("Upstream", log)).read(PARTITION, 10, 12)
+    first = await anext(found)
+    assert read_header(first, 0, len(first)).base_offset == 10
+    log.topic_id = UUID(int=2)
+    with pytest.raises(KafkaError, match="created again"):
+        await anext(found)

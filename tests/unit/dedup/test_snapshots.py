@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import cache
 from typing import Any, cast
+from uuid import UUID
 
 import pytest
 from hypothesis import given
@@ -273,6 +274,9 @@ class PaperTopic:
     async def append(self, found: list[RawRecord]) -> int:
         self.log += found
         return len(self.log) - 1
+
+    def bound(self, topic_id: UUID) -> PaperTopic:
+        return self
 
     async def ends(self, topic: str, partitions: list[int]) -> dict[int, int]:
         return dict.fromkeys(partitions, 0)

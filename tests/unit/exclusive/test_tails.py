@@ -54,7 +54,7 @@ def marker(offset: int, *, leader: int = 1, epoch: int = 5, producer_id: int = S
 
 
 def reader(log: PaperLog) -> TailReader:
-    return TailReader(cast("Upstream", log), "orders")
+    return TailReader(cast("Upstream", log), "orders", UUID(int=1))
 
 
 async def behind(log: PaperLog, tail: Tail, end: int, fence: Stamp = FENCE) -> int:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from sidecar.fanout.question import Asked, Question, asked_by, fitting
-from sidecar.protocol.calls.tails import Fetched, Position, element_of
+from sidecar.protocol.calls.tails import Fetched, Position, by_name, element_of, error_of
+from sidecar.protocol.errors import ErrorCode
 
 
 def asked(partition: int, most_bytes: int = 100) -> Asked:
@@ -41,3 +42,11 @@ def test_partitions_that_come_first_leave_less_for_the_others() -> None:
 
 def test_what_was_not_found_is_neither_taken_nor_too_large() -> None:
     assert taken([asked(0)], {}) == ([None], None)
+
+
+def test_an_error_about_a_topics_id_is_one_about_its_name_to_a_reader_by_name() -> None:
+    unknown = error_of(3, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    for code in (ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.INCONSISTENT_TOPIC_ID):
+        assert by_name(error_of(3, code)) == unknown
+    moved = error_of(3, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    assert by_name(moved) is moved

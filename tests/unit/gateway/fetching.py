@@ -6,6 +6,7 @@ import asyncio
 from struct import Struct
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
+from uuid import UUID
 
 import pytest
 
@@ -29,6 +30,7 @@ _ANSWER = Struct(">ihqqqiii")
 _CORRELATION = Struct(">i")
 _AWAY = 6
 _GONE = 3
+_ROUTE = SimpleNamespace(topic_id=UUID(int=1))
 
 
 class Hooks:
@@ -43,11 +45,14 @@ class Broker:
 
     def __init__(self) -> None:
         self.view = SimpleNamespace(
-            leader=lambda *_: 1, only_leader=lambda _: 1, route=lambda _: None, missing=lambda _: set(), names={}
+            leader=lambda *_: 1, only_leader=lambda _: 1, route=lambda _: _ROUTE, missing=lambda _: set(), names={}
         )
         self.end = 7
         self.users = None
         self.polls: list[asyncio.Future[None]] = []
+
+    def serves(self, key: int, version: int) -> bool:
+        return True
 
     def may_connect(self, _: int) -> bool:
         return False

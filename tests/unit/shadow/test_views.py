@@ -89,9 +89,9 @@ def test_a_log_that_goes_by_two_names_is_not_read_in_one_go() -> None:
     assert views().reads([Part(b"audit"), Part(b"orders", 1)], ANONYMOUS) is None
     both = [Part(b"audit"), Part(b"other"), Part(b"audit", 1)]
     assert views().reads(both, ANONYMOUS) == [
-        Read(both[0], b"orders"),
+        Read(both[0], b"orders", ORDERS.bytes),
         Read(both[1], b"other"),
-        Read(both[2], b"orders"),
+        Read(both[2], b"orders", ORDERS.bytes),
     ]
 
 
