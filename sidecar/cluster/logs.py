@@ -20,7 +20,7 @@ from uuid import UUID
 
 from sidecar.network.aside import aside
 from sidecar.protocol.batch import HEADER_BYTES, BatchHeader, batch_sizes, crc_matches, read_header
-from sidecar.protocol.caller import SHARED_CHANNEL, Channel, TopicLayout, Upstream
+from sidecar.protocol.caller import SHARED_CHANNEL, Channel, TopicLayout, Upstream, UpstreamError
 from sidecar.protocol.calls.logs import Fetched, FetchPartition, ListedOffset, ListOffsets, OffsetAt
 from sidecar.protocol.compression import decompress
 from sidecar.protocol.errors import ErrorCode, KafkaError
@@ -83,6 +83,29 @@ class LogReader:
         """Return the first offset of each partition's log. Raises what `ends` raises."""
         listed = await self.listed(topic, partitions, OffsetAt.EARLIEST)
         return {index: each.offset for index, each in listed.items()}
+
+    async def starts_of(self, leaders: Mapping[str, Mapping[int, int]]) -> dict[TopicPartition, int]:
+        """Return the first offset of each partition of these topics, by one request to each broker. `leaders`: the
+        brokers to ask, by topic and partition. Left out is what has no leader, or where the broker does not lead or
+        does not answer.
+        """
+        by_leader: dict[int, list[TopicPartition]] = {}
+        for topic, of_topic in leaders.items():
+            for index, leader in of_topic.items():
+                if leader >= 0:
+                    by_leader.setdefault(leader, []).append(TopicPartition(topic, index))
+        requests = [
+            self._upstream.call(leader, ListOffsets(dict.fromkeys(asked, OffsetAt.EARLIEST)), channel=self._channel)
+            for leader, asked in by_leader.items()
+        ]
+        found: dict[TopicPartition, int] = {}
+        for answer in await asyncio.gather(*requests, return_exceptions=True):
+            if isinstance(answer, UpstreamError):
+                continue
+            if isinstance(answer, BaseException):
+                raise answer
+            found.update((partition, listed.offset) for partition, listed in answer.items() if not listed.error)
+        return found
 
     async def listed(
         self,

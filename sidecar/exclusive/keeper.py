@@ -1,4 +1,4 @@
-"""Keeps the fences of a node's topics alive, and checks which writers the leaders remember.
+"""Keeps the fences of a node's topics alive, by time and by event, and checks which writers the leaders remember.
 
 `upkeep` decides for each topic what is due and how old records may be; the settings are read here, once a minute for
 all topics.
@@ -14,6 +14,7 @@ from typing import Final
 from metadata import MetadataUnavailable
 from sidecar.changelog import FAILURES
 from sidecar.cluster.upstream import KafkaUpstream
+from sidecar.exclusive.fence_watch import WATCH_S, FenceWatch
 from sidecar.exclusive.governed_topics import GovernedTopics
 from sidecar.exclusive.partitions import Topic
 from sidecar.exclusive.slots import stamp_of
@@ -48,6 +49,9 @@ class Keeper:
     _governed: GovernedTopics
     _failed: Callable[[str, BaseException], None]
     _of_brokers: KeepAlive | None = None
+    _watch: FenceWatch = field(init=False)
+    _watching: bool = False
+    _watched_at: float = -math.inf
     _looking: bool = False
     _looked_at: float = -math.inf
     _read_at: float = -math.inf
@@ -55,6 +59,9 @@ class Keeper:
     _asked: set[str] = field(default_factory=set[str])
     _under_way: set[str] = field(default_factory=set[str])
     _slots: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_AT_ONCE))
+
+    def __post_init__(self) -> None:
+        self._watch = FenceWatch(self._upstream, self._governed, self._failed)
 
     async def run(self) -> None:
         """Renew fences that are due, until cancelled."""
@@ -66,6 +73,7 @@ class Keeper:
                     self._under_way.add(topic.name)
                     self._tasks.start(self._renew(topic))
             self._look_soon(topics)
+            self._watch_soon(topics)
             shortest = min((topic.upkeep.terms.interval for topic in topics), default=math.inf)
             await asyncio.sleep(max(_SHORTEST_TICK_S, min(_LONGEST_TICK_S, shortest / 16)))
 
@@ -78,6 +86,21 @@ class Keeper:
         if wanted:
             self._looking = True
             self._tasks.start(self._look(wanted))
+
+    def _watch_soon(self, topics: list[Topic]) -> None:
+        now = asyncio.get_running_loop().time()
+        fenced = [topic for topic in topics if topic.upkeep.fenced_from]
+        if fenced and not self._watching and now - self._watched_at >= WATCH_S:
+            self._watching = True
+            self._tasks.start(self._watch_all(fenced))
+
+    async def _watch_all(self, topics: list[Topic]) -> None:
+        try:
+            await self._watch.round(topics)
+        except (UpstreamError, KafkaError, FencingRefusedError, TimeoutError) as error:
+            self._failed(topics[0].name, error)
+        finally:
+            self._watching, self._watched_at = False, asyncio.get_running_loop().time()
 
     async def _look(self, topics: list[Topic]) -> None:
         try:

@@ -188,7 +188,7 @@ class PartitionedTopic:
         if ids is not None:
             begin_ids(ids, taken, self._env.changelog.view)
         self._idle = dict(taken.others)
-        self.upkeep.kept(began)
+        self.upkeep.kept(began, taken.fenced_from)
         return taken
 
     def outdated(self) -> None:
@@ -203,9 +203,10 @@ class PartitionedTopic:
         """Renew the fences of all slots of the topic."""
         began, taken = self.upkeep.now(), self._taken
         if taken is not None:
-            if await renew_fence(self._env.services, taken, None) is Renewal.KEPT:
+            renewal, fenced_from = await renew_fence(self._env.services, taken, None)
+            if renewal is Renewal.KEPT:
                 await self._keep_slots(taken)
-                self.upkeep.kept(began)
+                self.upkeep.kept(began, fenced_from)
                 return
             self._taken = None
         async with self._taking:

@@ -167,7 +167,7 @@ class SharedSession:
         epoch = self.writer.epoch
         if epoch is None or self.writer.operations.busy:
             return
-        renewal = await renew_fence(self._env.services, epoch.taken, epoch)
+        renewal, _ = await renew_fence(self._env.services, epoch.taken, epoch)
         if renewal is not Renewal.KEPT and self.writer.epoch is epoch:
             self.writer.drop_epoch(MOVED)
 

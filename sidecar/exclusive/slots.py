@@ -136,6 +136,8 @@ class TakenSlot:
     """Offsets before everything that is written under this epoch, by partition."""
     caller: Caller | None = None
     """As in `EpochWriter`, with `session` and `name`."""
+    fenced_from: Mapping[int, int] = field(default_factory=dict[int, int])
+    """The end of each partition before the fence: its markers are at these offsets or after them."""
 
 
 class GenerationError(Exception):

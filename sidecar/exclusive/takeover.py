@@ -30,7 +30,7 @@ step 6 writes.
 
 import asyncio
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 from uuid import UUID
 
@@ -152,7 +152,8 @@ class Takeover:
             sequences = await self._sequences(start, noted, fenced, ends)
             if sequences is None:
                 return None
-            taken = await self._commit(start, fenced, sequences, ends, generation)
+            committed = await self._commit(start, fenced, sequences, ends, generation)
+            taken = replace(committed, fenced_from=noted.look.ends)
             if not self._is_unowned(start):
                 await self._arbitration.publish(taken, token)
             is_published = True

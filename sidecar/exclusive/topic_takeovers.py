@@ -210,7 +210,7 @@ class TopicTakeovers(ABC):
         elif request.purpose is Purpose.SHARE:
             self._shared(taken)
         if self.whole is None:
-            upkeep.kept(began)
+            upkeep.kept(began, taken.fenced_from)
 
     async def _serve(self) -> Stamp | None:
         """Take or keep the right to serve; for a partition also the master slot, whose stamp is returned."""
@@ -334,11 +334,11 @@ class TopicTakeovers(ABC):
                 self.upkeep.failed(self.upkeep.now())
             return
         began = self.upkeep.now()
-        renewal = await renew_fence(self._env.services, taken, self.writer.epoch)
+        renewal, fenced_from = await renew_fence(self._env.services, taken, self.writer.epoch)
         if renewal is Renewal.KEPT:
             if self.whole is None:
                 await self.shared.keep_alive(taken)
-                self.upkeep.kept(began)
+                self.upkeep.kept(began, fenced_from)
         elif self.taken is taken and not operations.busy:
             if renewal is Renewal.CHANGED and self.writer.epoch is None:
                 again = self.share if self.shared.master is not None else self.adopt

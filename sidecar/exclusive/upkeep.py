@@ -3,16 +3,18 @@
 Kafka forgets a fence. A partition forgets a producer id some time after the newest *record timestamp* it saw of it
 (KIP-98), the coordinator forgets a transactional id, compaction deletes markers (`sidecar.fencing.expiry`). So every
 topic that a node serves is fenced again at the same epoch well before, owned or free; a topic that nobody serves is
-adopted by the node that would lead it. On topics with CreateTime, a batch of old records would make the partition
+adopted by the node that would lead it. A fence whose marker left the log, or that a leader does not know, is renewed at
+once (`sidecar.exclusive.fence_watch`). On topics with CreateTime, a batch of old records would make the partition
 forget the owner before the next keep-alive: it is refused with 32 INVALID_TIMESTAMP.
 """
 
 import math
 import random
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import InitVar, dataclass, field
 from enum import Enum
-from typing import Final
+from types import MappingProxyType
+from typing import Final, NamedTuple
 
 from sidecar.access.services import NodeServices
 from sidecar.changelog import Clock
@@ -34,8 +36,23 @@ _RECORDS_AT_ONCE: Final = 500
 _AGAIN_S: Final = 5.0
 _LATE_S: Final = 60.0
 """By how much brokers' clocks may be apart."""
+_NOWHERE: Final[Mapping[int, int]] = MappingProxyType({})
 _UNKNOWN_MS: Final = 5_000.0
 """How old records may be while the settings are not known: no usual broker setting forgets sooner."""
+
+
+class Cause(Enum):
+    """Why a fence is renewed before its time."""
+
+    LOG_START = "the log begins after the marker"
+    REPLICAS = "a replica was added"
+    LOST = "a leader does not know the fence"
+
+
+_PAUSES: Final = {Cause.LOG_START: 30.0, Cause.REPLICAS: 30.0, Cause.LOST: 1.0}
+"""The least time since the last renewal for a cause, in seconds. Kafka Streams deletes the records of a repartition
+topic every 30 s, and each time the marker with them.
+"""
 
 
 @dataclass(slots=True, eq=False)
@@ -59,6 +76,12 @@ class Upkeep:
     fenced_at: float = -math.inf
     """When the newest fence began."""
     not_before: float = -math.inf
+    fenced_from: Mapping[int, int] = field(default_factory=lambda: _NOWHERE)
+    """By partition, an offset at or before which no marker of the newest fence is."""
+    _cause: Cause | None = None
+    _caused_at: float = -math.inf
+    _cured_at: float = -math.inf
+    """When the newest fence for a cause began."""
     _is_unseen: bool = False
     distrusts: bool = False
     """A batch header had other times than the leader found in the records."""
@@ -95,12 +118,23 @@ class Upkeep:
         """Note that records have their writers' timestamps again, perhaps for a while already."""
         self.stamped, self.fenced_at, self.not_before = False, -math.inf, -math.inf
 
-    def kept(self, began: float) -> None:
+    def kept(self, began: float, fenced_from: Mapping[int, int] = _NOWHERE) -> None:
         """Note that the topic was fenced, at its epoch or a newer one, since `began`."""
         if began > self.fenced_at:
-            self.fenced_at = began
+            self.fenced_at, self.fenced_from = began, fenced_from
+            if self._cause is not None and began >= self._caused_at:
+                self._cause, self._cured_at = None, began
             self._share = random.uniform(0.7, 0.95)  # not all topics at the same time
             self.stamped = self.known and self.terms.stamped
+
+    def lapsed(self, cause: Cause) -> None:
+        """Note that the fence has to be renewed before its time. The log's start is seen again and again, until a fence
+        that began after it was seen is there; anything else once.
+        """
+        if self._cause is None or cause is not Cause.LOG_START:
+            self._caused_at = self.now()
+        if self._cause is not Cause.LOST:
+            self._cause = cause
 
     def failed(self, now: float) -> None:
         """Note that the fence could not be renewed: it is tried again soon."""
@@ -110,6 +144,8 @@ class Upkeep:
         """Whether it is time to fence again."""
         if now < self.not_before:
             return False
+        if self._cause is not None and now - self._cured_at >= _PAUSES[self._cause]:
+            return True
         wants_rule = self.known and self.terms.stamped and not self.stamped
         return wants_rule or now - self.fenced_at > self.terms.interval * self._share
 
@@ -214,7 +250,14 @@ class Renewal(Enum):
     CHANGED = "the topic was created anew, or has grown"
 
 
-async def renew_fence(services: NodeServices, taken: TakenSlot, epoch: SlotEpoch | None) -> Renewal:
+class Renewed(NamedTuple):
+    """The outcome of a keep-alive; `fenced_from` as in `TakenSlot`."""
+
+    outcome: Renewal
+    fenced_from: Mapping[int, int] = _NOWHERE
+
+
+async def renew_fence(services: NodeServices, taken: TakenSlot, epoch: SlotEpoch | None) -> Renewed:
     """Fence a slot again at its epoch, and store the positions of its writer, if it has one.
 
     Raises `UpstreamError`, `KafkaError`, `RetryTimeoutError`, `ChangelogError`.
@@ -222,24 +265,24 @@ async def renew_fence(services: NodeServices, taken: TakenSlot, epoch: SlotEpoch
     scope = taken.scope
     layout = await services.upstream.whole_layout(scope.topic)
     if layout.topic_id != taken.topic_id or set(scope.of(layout.leaders)) - set(taken.partitions):
-        return Renewal.CHANGED
+        return Renewed(Renewal.CHANGED)
     changelog, reader = services.changelog, TailReader(services.upstream, scope.topic, taken.topic_id)
     wrote = () if epoch is None else epoch.wrote()
     look = await reader.look(taken.partitions)
     if has_forgotten(look, scope.topic, taken.slot.stamp, wrote):
-        return Renewal.LOST
+        return Renewed(Renewal.LOST)
     try:
         await keep_slot_alive(services, scope, taken.slot, taken.partitions, snapshots=taken.ids_from is not None)
     except FencedError:
-        return Renewal.LOST
+        return Renewed(Renewal.LOST)
     if epoch is None or epoch.taken.session.producer_id is None:
-        return Renewal.KEPT  # a session that never comes back needs no record
+        return Renewed(Renewal.KEPT, look.ends)  # a session that never comes back needs no record
     tails = acknowledged_tails(look, epoch)
     stamp, now_ms = epoch.taken.stamp, changelog.clock.now_ms()
     records = reader.records(changelog.view, scope.slot, taken.topic_id, stamp, tails, now_ms)
     for first in range(0, len(records), _RECORDS_AT_ONCE):
         await changelog.append(records[first : first + _RECORDS_AT_ONCE])
-    return Renewal.KEPT
+    return Renewed(Renewal.KEPT, look.ends)
 
 
 async def keep_slot_alive(

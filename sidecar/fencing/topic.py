@@ -28,7 +28,8 @@ _DEADLINE_S: Final = 30.0
 _CALL_S: Final = 10.0
 _CHANNEL: Final = Channel("fencing-retire")
 _FIRST_COORDINATOR_EPOCH: Final = 0
-_RETIRED_KEPT: Final = 16
+RETIRED_KEPT: Final = 16
+"""The number of former producer ids of a slot whose fences are renewed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,5 +168,5 @@ def _judge(errors: dict[TopicPartition, int], producer_id: ProducerId) -> None:
 
 async def retire_formers(upstream: Upstream, opened: Opened | None, partitions: Partitions) -> None:
     """Renews the fence of the last 16 producer ids that the slot had before. Raises as `retire_producer`."""
-    for former in opened.retired_producer_ids[-_RETIRED_KEPT:] if opened is not None else ():
+    for former in opened.retired_producer_ids[-RETIRED_KEPT:] if opened is not None else ():
         await retire_producer(upstream, ProducerId(former), partitions)

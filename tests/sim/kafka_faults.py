@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from tests.sim.play import Play
 
 _LAGS_S: Final = 4.5
+_CAUGHT_UP_S: Final = 2.0
+"""After this time a replica without a log is in sync."""
 
 
 def kill_broker(play: Play, broker: int, lasts: float) -> None:
@@ -178,6 +180,36 @@ def compact(play: Play, topic: str) -> None:
     play.world.cluster.compact(topic)
 
 
+def purge(play: Play, topic: str) -> None:
+    """An operator deletes all records so far (DeleteRecords), on every replica. They are kept for the checker."""
+    cluster = play.world.cluster
+    for index in range(play.counts[topic]):
+        leader = cluster.replica(topic, index)
+        if leader is None or leader.high_watermark <= leader.log.start:
+            continue
+        cluster.cleaned(leader.topic.id, index, cluster.committed(topic, index))
+        for broker in cluster.brokers:
+            replica = cluster.replica(topic, index, broker)
+            if replica is not None and replica.log.end >= leader.high_watermark:
+                replica.advance_start(leader.high_watermark)
+        play.effect("records deleted")
+
+
+def rebuild(play: Play, topic: str, partition: int, broker: int, lasts: float) -> None:
+    """A partition is moved away from a broker, and back: the replica is built from the leader's log, as on a new disk.
+    It leads when it has caught up.
+    """
+    cluster = play.world.cluster
+    replicas = cluster.controller.topics[topic].partitions[partition].replicas
+    cluster.controller.reassign(topic, partition, tuple(each for each in replicas if each != broker))
+
+    def lead() -> None:
+        play.effect("rebuilt replica leads", int(cluster.elect(topic, partition, broker)))
+
+    play.later(lasts, lambda: cluster.controller.reassign(topic, partition, replicas))
+    play.later(lasts + _CAUGHT_UP_S, lead)
+
+
 def lag_metadata(play: Play, broker: int, seconds: float, lasts: float) -> None:
     found = play.world.cluster.brokers[broker]
     found.metadata_lag(seconds)
@@ -224,6 +256,7 @@ STEPS: Final[Mapping[str, Callable[..., None]]] = {
     "kill broker": kill_broker, "freeze broker": freeze_broker, "elect": elect, "elect unclean": elect_unclean,
     "grow": grow, "delete topic": delete_topic, "skew broker": skew_broker, "raise epoch": raise_epoch,
     "lose records": lose_records, "misconfigure": misconfigure, "intrude": intrude, "compact": compact,
+    "purge": purge, "rebuild": rebuild,
     "lag metadata": lag_metadata, "hold markers": hold_markers, "move coordinator": move_coordinator,
     "cut brokers": cut_brokers, "refuse": refuse, "empty fetches": empty_fetches,
 }  # fmt: skip

@@ -179,9 +179,9 @@ class RawProducer(Frames):
         return error, producer_id
 
 
-def fetch_batches(bootstrap: str, topic: str, partition: int = 0) -> list[BatchHeader]:
-    """The headers of all batches of a short log, straight from a single broker."""
-    request = FetchPartition(TopicPartition(topic, partition), Offset(0), max_wait_ms=100, max_bytes=50_000_000)
+def fetch_batches(bootstrap: str, topic: str, partition: int = 0, start: int = 0) -> list[BatchHeader]:
+    """The headers of all batches of a short log from offset `start` on, straight from a single broker."""
+    request = FetchPartition(TopicPartition(topic, partition), Offset(start), max_wait_ms=100, max_bytes=50_000_000)
     with Frames(bootstrap) as connection:
         connection.send_bytes(encode_frame(request, 1, "test"))
         frame = connection.receive_frame()

@@ -104,8 +104,10 @@ class Broker:
             if new is None:
                 continue
             for index, partition in enumerate(new.partitions):
-                if self.id in partition.replicas:
-                    key = new.id, index
+                key = new.id, index
+                if self.id not in partition.replicas:
+                    self._drop(key)
+                else:
                     replica = self.replicas.get(key)
                     if replica is None:
                         disk = self.disks.setdefault(key, Disk())

@@ -86,13 +86,14 @@ class Cluster(Faults):
         return [batch for batch in replica.log.batches if batch.last < replica.high_watermark]
 
     def history(self, topic: str, partition: int) -> list[Batch]:
-        """As `committed`, with what compaction took out of the leader's log. What an unclean election lost before that
-        is not of the leader's log: the leader epochs say so.
+        """As `committed`, with what compaction took out of the leader's log, or `advance_start` off its front. What an
+        unclean election lost before a compaction is not of the leader's log: the leader epochs say so.
         """
         replica = self.replica(topic, partition)
         found = {batch.base: batch for batch in self.committed(topic, partition)}
         for batch in self.before_cleaning(self.controller.topics[topic].id, partition):
-            if replica is not None and replica.log.epoch_of(batch.base) == batch.epoch:
+            log = None if replica is None else replica.log
+            if log is not None and (batch.last < log.start or log.epoch_of(batch.base) == batch.epoch):
                 found[batch.base] = batch
         return [found[base] for base in sorted(found)]
 

@@ -176,6 +176,18 @@ class Controller:
         self._publish()
         return True
 
+    def reassign(self, name: str, index: int, replicas: tuple[int, ...]) -> None:
+        """Other replicas of a partition (KIP-455), in one step; some of them have to be in sync. One that is new has no
+        log.
+        """
+        topic = self.topics[name]
+        found = topic.partitions[index]
+        isr = tuple(each for each in found.isr if each in replicas)
+        leader = found.leader if found.leader in replicas else next(each for each in isr if each in self.live)
+        self._set(topic, index, PartitionImage(leader, found.epoch + 1, isr, found.version + 1, replicas))
+        self._cluster.effect("reassigned")
+        self._publish()
+
     def _reelect(self, topic: TopicImage, index: int, isr: tuple[int, ...]) -> TopicImage:
         """`PartitionChangeBuilder.electLeader`: the first in-sync live replica; else any where that is allowed."""
         found = topic.partitions[index]

@@ -11,9 +11,10 @@ from typing import Final
 from tests.sim.history import Step
 from tests.sim.mutants.edits import Edit
 from tests.sim.mutants.mutant import Mutant
-from tests.sim.mutants.schedules import Schedule, produce
+from tests.sim.mutants.schedules import Schedule, led, produce
 
 UPKEEP: Final = "sidecar/exclusive/upkeep.py"
+WATCH: Final = "sidecar/exclusive/fence_watch.py"
 FENCING: Final = "sidecar/fencing/topic.py"
 SLOT: Final = "sidecar/fencing/slot.py"
 
@@ -96,6 +97,27 @@ _KEPT: Final = Schedule(
 )
 """An owner stays for longer than the coordinator remembers a slot that is not used."""
 
+_REBUILT: Final = Schedule(
+    [
+        produce(),
+        *_under_way(18.0),
+        led("owned", 1, 1),
+        produce(1.3, "rival0", partitions=1, batches=600, every=0.02),
+        Step(5.0, "purge", {"topic": "owned"}),
+        Step(9.0, "rebuild", {"topic": "owned", "partition": 1, "broker": 1, "lasts": 3.0}),
+    ],
+    length=22.0,
+    jitter=0.1,
+)
+"""It arrives at a leader whose replica was built from the log, after somebody deleted all records and the fence with
+them.
+"""
+
+_NO_START: Final = Edit(WATCH, "if any(sight.start > fenced_from", "if False and any(sight.start > fenced_from")
+_NO_REPLICAS: Final = Edit(WATCH, "if any(index in before and", "if False and any(index in before and")
+_NO_QUESTION: Final = Edit(WATCH, "if indexes := newly_led(before, now):", "if False and (indexes := [0]):")
+"""Any one of the three renews the fence in time."""
+
 _UNRETIRED: Final = Edit(FENCING, "    if former is not None and former not in", "    if False and former not in")
 _PAST_THE_COORDINATOR: Final = (
     Edit(UPKEEP, "import retire_formers\n", "import retire_formers, retire_producer\n"),
@@ -120,11 +142,38 @@ MUTANTS: Final = (
         (
             Edit(
                 UPKEEP,
-                "        if now < self.not_before:\n            return False\n        wants_rule",
-                "        if now >= 0:\n            return False\n        wants_rule",
+                "        if now < self.not_before:\n            return False\n        if self._cause",
+                "        if now >= 0:\n            return False\n        if self._cause",
             ),
         ),
         _FADES,
+        seeds=5,
+    ),
+    Mutant(
+        "a deleted marker is not written again",
+        "issue 15",
+        "Nobody looks where a log begins: a replica that is built from it does not know the fence.",
+        (_NO_START,),
+        _REBUILT,
+        world=(_NO_REPLICAS, _NO_QUESTION),
+        seeds=5,
+    ),
+    Mutant(
+        "a new replica does not get the fence",
+        "issue 15",
+        "Where a replica is added, nobody writes the marker again, which may have left the log.",
+        (_NO_REPLICAS,),
+        _REBUILT,
+        world=(_NO_START, _NO_QUESTION),
+        seeds=5,
+    ),
+    Mutant(
+        "a new leader is not asked for the fence",
+        "issue 15",
+        "A replica that was built from a log without the marker leads, and nobody asks it whether it knows the fence.",
+        (_NO_QUESTION,),
+        _REBUILT,
+        world=(_NO_START, _NO_REPLICAS),
         seeds=5,
     ),
     Mutant(
@@ -159,7 +208,7 @@ MUTANTS: Final = (
         "former producer ids are not renewed",
         "model KeepRetired",
         "The fence of the producer ids that a slot had before is not renewed.",
-        (Edit(FENCING, "retired_producer_ids[-_RETIRED_KEPT:]", "retired_producer_ids[:0]"),),
+        (Edit(FENCING, "retired_producer_ids[-RETIRED_KEPT:]", "retired_producer_ids[:0]"),),
         _RETIRED,
         seeds=5,
     ),

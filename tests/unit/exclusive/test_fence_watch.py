@@ -1,0 +1,96 @@
+"""When a fence is renewed before its time: by what was seen of its partitions, without a clock or a broker."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sidecar.changelog import Clock
+from sidecar.exclusive.fence_watch import Sight, newly_led, unknown, why_due
+from sidecar.exclusive.upkeep import Cause, Upkeep
+from sidecar.fencing.expiry import DEFAULT_KEEP_ALIVE
+from sidecar.protocol.calls.transactions import ActiveProducer, PartitionProducers
+from sidecar.protocol.ids import ProducerEpoch, ProducerId, Stamp
+
+SEEN = Sight(leader_epoch=3, replicas=frozenset({1, 2}), start=0)
+
+
+def fenced(at: float, fenced_from: dict[int, int]) -> Upkeep:
+    upkeep = Upkeep(None, Clock(lambda: 1_800_000_000.0, lambda: at))
+    upkeep.read(DEFAULT_KEEP_ALIVE)
+    upkeep.kept(at, fenced_from)
+    return upkeep
+
+
+def stamp(producer_id: int, epoch: int) -> Stamp:
+    return Stamp(ProducerId(producer_id), ProducerEpoch(epoch))
+
+
+def leader(*known: Stamp) -> PartitionProducers:
+    return PartitionProducers(0, None, tuple(ActiveProducer(each, -1, 0, 0, -1) for each in known))
+
+
+@given(fence=st.integers(0, 100), start=st.integers(0, 100))
+def test_a_fence_is_due_when_the_log_begins_behind_where_its_marker_may_be(fence: int, start: int) -> None:
+    cause = why_due({0: fence}, {0: SEEN}, {0: replace(SEEN, start=start)})
+    assert cause is (Cause.LOG_START if start > fence else None)
+
+
+def test_a_partition_that_is_not_fenced_yet_is_not_due() -> None:
+    assert why_due({0: 5}, {}, {0: SEEN, 1: replace(SEEN, start=9)}) is None
+
+
+def test_a_fence_is_due_when_a_replica_is_added_and_not_when_one_leaves() -> None:
+    assert why_due({0: 0}, {0: SEEN}, {0: replace(SEEN, replicas=frozenset({2, 3}))}) is Cause.REPLICAS
+    assert why_due({0: 0}, {0: SEEN}, {0: replace(SEEN, replicas=frozenset({2}))}) is None
+    assert why_due({0: 0}, {}, {0: SEEN}) is None
+
+
+def test_a_leader_is_asked_when_it_is_new_here_or_leads_in_a_later_epoch() -> None:
+    assert newly_led({}, {0: SEEN}) == [0]
+    assert newly_led({0: SEEN}, {0: SEEN}) == []
+    assert newly_led({0: SEEN}, {0: replace(SEEN, leader_epoch=4)}) == [0]
+
+
+def test_a_leader_knows_a_fence_by_this_epoch_or_a_later_one() -> None:
+    fence = stamp(7, 3)
+    assert unknown([fence], leader(stamp(7, 3), stamp(9, 0))) is None
+    assert unknown([fence], leader(stamp(7, 4))) is None
+    assert unknown([fence], leader(stamp(7, 2))) == fence
+    assert unknown([stamp(9, 0), fence], leader(stamp(9, 0))) == fence
+
+
+def test_a_renewal_for_a_cause_comes_at_once_and_the_next_one_after_a_pause() -> None:
+    """Kafka Streams deletes the records of a repartition topic every 30 s."""
+    upkeep = fenced(100.0, {0: 5})
+    upkeep.now = lambda: 102.0
+    assert not upkeep.is_due(102.0)
+    upkeep.lapsed(Cause.LOG_START)
+    assert upkeep.is_due(102.0)
+    upkeep.kept(102.5, {0: 9})
+    assert upkeep.fenced_from == {0: 9}
+    upkeep.now = lambda: 104.0
+    upkeep.lapsed(Cause.LOG_START)
+    assert not upkeep.is_due(104.0)
+    upkeep.lapsed(Cause.LOST)
+    assert upkeep.is_due(104.0)
+
+
+def test_a_fence_that_began_before_a_replica_was_seen_does_not_count_for_it() -> None:
+    upkeep = fenced(100.0, {0: 5})
+    upkeep.now = lambda: 102.0
+    upkeep.lapsed(Cause.REPLICAS)
+    upkeep.kept(101.9, {0: 9})
+    assert upkeep.is_due(102.0)
+
+
+def test_the_start_of_a_log_that_is_seen_again_during_the_renewal_is_no_new_cause() -> None:
+    upkeep = fenced(100.0, {0: 5})
+    upkeep.now = lambda: 102.0
+    upkeep.lapsed(Cause.LOG_START)
+    upkeep.now = lambda: 102.6
+    upkeep.lapsed(Cause.LOG_START)
+    upkeep.kept(102.5, {0: 9})
+    assert not upkeep.is_due(200.0)
