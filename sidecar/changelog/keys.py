@@ -21,6 +21,8 @@ SlotName = NewType("SlotName", str)
 MASTER_SLOT: Final = SlotName("0")
 _SLOT: Final = re.compile(r"0|p(0|[1-9][0-9]*)|[1-9][0-9]*")
 _NUMBER: Final = re.compile(r"0|[1-9][0-9]*")
+_PLAIN: Final = re.compile(r"[A-Za-z0-9_.~-]*")
+"""What `quote` does not change."""
 _READER_PARTS: Final = 4
 """The number of parts in the key of a reader claim to a partition: group, "read", topic, partition."""
 
@@ -146,7 +148,7 @@ def claim_key(group: str, resource: control.Resource) -> Key:
         parts = [group, "read", resource.topic]
         if resource.HasField("partition"):
             parts.append(str(resource.partition))
-    return Key(Kind.CLAIM, ":".join(quote(part, safe="") for part in parts))
+    return Key(Kind.CLAIM, ":".join(part if _PLAIN.fullmatch(part) else quote(part, safe="") for part in parts))
 
 
 def claimed(key: Key) -> tuple[str, control.Resource]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Generator, Sequence
 from typing import Final
 
 from metadata.ownership import AccessMode
@@ -27,6 +27,7 @@ from sidecar.exclusive.topic import GovernedTopic
 from sidecar.forwarder.forwarder import Asker, WholeRequest
 from sidecar.forwarder.outcome import LONGEST_WAIT_MS, Outcome
 from sidecar.network.framing import Frame
+from sidecar.network.slices import in_slices
 from sidecar.protocol import batch as record_batch
 from sidecar.protocol import produce
 from sidecar.protocol.batch import Numbers
@@ -37,6 +38,8 @@ from sidecar.protocol.session import Session
 
 _SUCCESSORS_KEPT: Final = 10_000
 _CLAIMANTS_KEPT: Final = 1_000
+_CLOSED_AT_ONCE: Final = 100
+"""Topics of a closed connection that are handled in one turn of the loop."""
 _GONE: Final = Outcome(ErrorCode.NETWORK_EXCEPTION)
 _REFUSALS: Final = frozenset({ErrorCode.POLICY_VIOLATION, ErrorCode.PRODUCER_FENCED})
 _REFUSAL_STEP_S: Final = 0.1
@@ -265,8 +268,11 @@ class Producers:
         self.refused.connection_closed(connection)
         self.kept.forget(connection)
         self._topics.bindings.connection_closed(connection)
-        for topic in self._of_connection.pop(connection, ()):
+        topics = list(self._of_connection.pop(connection, ()))
+        for topic in topics[:_CLOSED_AT_ONCE]:
             topic.connection_closed(connection)
+        if topics[_CLOSED_AT_ONCE:]:
+            self._topics.tasks.start(in_slices(_close(topics[_CLOSED_AT_ONCE:], connection)))
 
     def has_clients(self, topic: Topic) -> bool:
         """Whether a connection claims a topic."""
@@ -276,6 +282,14 @@ class Producers:
         """Forget a topic that this node has no state of any more."""
         for topics in self._of_connection.values():
             topics.discard(topic)
+
+
+def _close(topics: Sequence[Topic], connection: int) -> Generator[None, None, None]:
+    """Handle the end of a connection that claimed many topics, in slices."""
+    for number, topic in enumerate(topics):
+        if not number % _CLOSED_AT_ONCE:
+            yield
+        topic.connection_closed(connection)
 
 
 class Topics(Environment):

@@ -12,7 +12,7 @@ resolver and `rights.py` decide.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Final
 
 from sidecar.cluster.resolver import NameResolver, Source
@@ -77,8 +77,10 @@ class Severing:
                 passed, self._passed = self._passed, set()
                 narrowed, self._narrowed = self._narrowed, set()
                 rerouted, self._rerouted = self._rerouted, {}
+                former = _by_former(passed)
                 for number, client in enumerate(list(self._clients.values()), 1):
-                    is_over = any(each.severs(client) for each in passed)
+                    names = (client.session, client.reader_name, *client.bound_sessions) if former else ()
+                    is_over = any(each.severs(client) for name in names for each in former.get(name, ()))
                     if is_over or self._waits_in_vain(client, narrowed, rerouted, rights=rights):
                         client.connection.abort()
                     if not number % _PER_TURN:
@@ -106,3 +108,12 @@ class Severing:
         if before is None or now is None or now.is_closed:
             return False
         return (now.topic, now.topic_id) == (before.topic, before.topic_id) and now.may_be_read_by(client.principal)
+
+
+def _by_former(passed: Collection[HandOver]) -> dict[str, list[HandOver]]:
+    """The changes by what identifies the former holder's connections: thousands may come at once."""
+    found: dict[str, list[HandOver]] = {}
+    for each in passed:
+        for name in {each.old.session, each.old.name} - {""}:
+            found.setdefault(name, []).append(each)
+    return found

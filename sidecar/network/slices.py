@@ -33,3 +33,18 @@ async def in_slices(steps: Generator[None, None, ResultT]) -> ResultT:
     finally:
         AtWork.count -= 1
         steps.close()
+
+
+class Turns:
+    """Lets long steps of several requests begin one by one, each in a turn of the loop of its own."""
+
+    def __init__(self, few: int) -> None:
+        """`few`: the size of the largest step that waits for no turn."""
+        self._few = few
+        self._lock = asyncio.Lock()
+
+    async def begin(self, size: int) -> None:
+        """Return when a step of this size may begin; the step must not wait for anything."""
+        if size > self._few:
+            async with self._lock:
+                await asyncio.sleep(0)

@@ -276,7 +276,9 @@ class Node(Parts):
         if rooms is not None:
             grace, limit = settings.disconnect_grace_ms / 1000, settings.queue_limit
             rooms.governed.limit(disconnect_grace=grace, queue_limit=limit)
-            rooms.claims.state.limit(disconnect_grace=grace, queue_limit=limit)
+            rooms.claims.state.limit(
+                disconnect_grace=grace, queue_limit=limit, principal_limit=settings.max_claims_per_principal
+            )
             rooms.forwarder.buffer_bytes = settings.retry_buffer_bytes
 
     def _reloaded(self, *, success: bool) -> None:

@@ -23,6 +23,7 @@ from sidecar.network.tasks import Loops
 from sidecar.node.parts import Parts, Rooms
 from sidecar.resources.coordinator import Coordinator
 from sidecar.resources.lease import CoordinatorLease
+from sidecar.resources.limits import ClaimLimits
 from sidecar.resources.readers import ReaderClaims
 from sidecar.resources.state import ClaimsState
 from sidecar.security.acls import Operation, Rules, parse_super_users
@@ -66,7 +67,7 @@ def compose(node: Parts, gateway: Gateway, changelog: Changelog) -> Rooms:
         node.hooks,
         reconnect_grace=settings.reconnect_grace_ms / 1000,
         disconnect_grace=settings.disconnect_grace_ms / 1000,
-        queue_limit=settings.queue_limit,
+        limits=ClaimLimits(settings.queue_limit, settings.max_claims_per_principal),
     )
     claims = Coordinator(known_claims)
     loops = Loops(gateway.tasks, node.hooks.loop_failed)

@@ -31,7 +31,8 @@ These cases are decided before the rules:
 A request is granted if all its wishes are, refused if any is refused, and waits otherwise.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Collection, Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final, TypeVar
 
@@ -39,8 +40,9 @@ from metadata.ownership import AccessMode
 from sidecar.access.prospects import Prospect
 from sidecar.access.rules import MODES, Answer, decide, next_generation
 from sidecar.changelog import Key, whole_of
-from sidecar.resources.requests import ClaimVerdict, Request, Wish, gone_message, refuse_all
-from sidecar.resources.waiting import LostTokens, WaitingRequest, WaitingRequests
+from sidecar.resources.limits import ClaimLimits
+from sidecar.resources.requests import ClaimVerdict, Request, Wish, gone_message, label, refuse_all, shown
+from sidecar.resources.waiting import LostTokens, WaitingRequest, WaitingRequests, count_down
 from sidecar.v1 import control_pb2 as control
 from sidecar.v1 import state_pb2 as state
 
@@ -48,6 +50,7 @@ NameT = TypeVar("NameT")
 MemberT = TypeVar("MemberT")
 
 DEPOSED_NAMES: Final = 16
+_LOADED_AT_ONCE: Final = 1_000
 _EXHAUSTED: Final = "it has the highest generation: ask for generation 0, or release it"
 _ERRORS: Final = {
     Answer.WAIT: control.TIMED_OUT,
@@ -86,19 +89,18 @@ class Effects:
 class ClaimTable:
     """The owners and the queues. `node` is the serving node in answers."""
 
-    def __init__(self, node: int, lost: LostTokens, *, queue_limit: int, claims_limit: int, places_limit: int) -> None:
-        """`queue_limit`: places in the queue of a resource; `claims_limit`, `places_limit`: for all resources."""
+    def __init__(self, node: int, lost: LostTokens, limits: ClaimLimits) -> None:
         self.owners: dict[Key, state.Claim] = {}
         self.waiting = WaitingRequests()
-        self.queue_limit = queue_limit
         self._node = node
         self._lost = lost
-        self._claims_limit = claims_limit
-        self._places_limit = places_limit
+        self._limits = limits
         self._parts: dict[Key, set[Key]] = {}
         """Owned partitions by their topic."""
         self._of_session: dict[str, set[Key]] = {}
         self._of_token: dict[bytes, set[Key]] = {}
+        self._owned_by: Counter[str] = Counter()
+        """The number of claims by principal; only those with claims."""
 
     # What it knows ------------------------------------------------------------------------------------------------
 
@@ -112,13 +114,27 @@ class ClaimTable:
         elif whole in self.owners:
             yield whole
 
-    def keys_of_session(self, session: str) -> set[Key]:
-        """Return the keys that a session owns."""
-        return set(self._of_session.get(session, ()))
+    def keys_of_session(self, session: str, about: int) -> Collection[Key]:
+        """Return about so many keys that a session owns: of each token all or none; empty if it owns nothing."""
+        found: dict[Key, None] = {}
+        for key in self._of_session.get(session, ()):
+            if len(found) >= about:
+                break
+            if key not in found:
+                found.update(dict.fromkeys(self._of_token[self.owners[key].token]))
+        return found
+
+    def has_anything(self, session: str) -> bool:
+        """Return whether a session owns something, or waits for it."""
+        return session in self._of_session or bool(self.waiting.of_session(session, 1))
 
     def keys_of_token(self, token: bytes) -> set[Key]:
         """Return the keys that a token was granted and still owns."""
         return set(self._of_token.get(token, ()))
+
+    def tokens(self) -> Collection[bytes]:
+        """Return the tokens of all owners and of all waiting requests."""
+        return dict.fromkeys(self._of_token) | dict.fromkeys(self.waiting.by_token)
 
     def sessions(self) -> set[str]:
         """Return the sessions of all owners."""
@@ -145,11 +161,11 @@ class ClaimTable:
             return ClaimVerdict(Prospect.REFUSED, found)
         if any(answer.error for answer in found):
             return self._may_wait(request, found)
-        more = sum(wish.key not in self.owners for wish in request.wishes)
-        if more and len(self.owners) + more > self._claims_limit:
-            message = f"{self._claims_limit} resources is the limit of one cluster of nodes; release some"
-            return refuse_all(request, control.QUEUE_FULL, message)
-        return ClaimVerdict(Prospect.READY, found)
+        claims, principal = [self.owners.get(wish.key) for wish in request.wishes], request.principal
+        more = claims.count(None)
+        gained = sum(claim is None or claim.principal != principal for claim in claims)
+        fault = self._limits.claims_fault(len(self.owners), more, principal, self._owned_by[principal], gained)
+        return refuse_all(request, control.QUEUE_FULL, fault) if fault else ClaimVerdict(Prospect.READY, found)
 
     def _had(self, wish: Wish, *, is_owned: bool) -> control.Ownership:
         """Return the answer to one wish of a token that was granted before: it cannot claim again what it lost."""
@@ -173,7 +189,7 @@ class ClaimTable:
             wish.generation,
             highest=highest,
             is_free=not rivals and not self.waiting.is_anybody_ahead(request.token, wish.key),
-            has_room=len(queue) < self.queue_limit or request.token in queue,
+            has_room=len(queue) < self._limits.queue or request.token in queue,
         )
         if answer is Answer.GRANTED:
             generation = next_generation(highest, wish.generation)
@@ -182,7 +198,7 @@ class ClaimTable:
             return self._refusal(wish, in_the_way, control.HELD, _EXHAUSTED)
         detail = f"asked for {wish.generation}" if answer is Answer.LOWER else ""
         if answer is Answer.FULL:
-            detail = f"its queue of {self.queue_limit} is full"
+            detail = f"its queue of {self._limits.queue} is full"
         return self._refusal(wish, in_the_way, _ERRORS[answer], detail)
 
     def _covering(self, session: str, key: Key) -> state.Claim | None:
@@ -195,14 +211,19 @@ class ClaimTable:
         return None
 
     def _may_wait(self, request: Request, found: tuple[control.Ownership, ...]) -> ClaimVerdict:
-        if not self.has_room_for(request):
-            message = f"{self._places_limit} places in queues are kept at most; try again later"
-            return refuse_all(request, control.QUEUE_FULL, message)
-        return ClaimVerdict(Prospect.WAIT, found)
+        fault = self._places_fault(request)
+        return refuse_all(request, control.QUEUE_FULL, fault) if fault else ClaimVerdict(Prospect.WAIT, found)
 
     def has_room_for(self, request: Request) -> bool:
-        """Return whether the request has places in the queues, or `places_limit` allows them."""
-        return request.token in self.waiting.by_token or self.waiting.wishes + len(request.wishes) <= self._places_limit
+        """Return whether the request has places in the queues, or the limits allow them."""
+        return not self._places_fault(request)
+
+    def _places_fault(self, request: Request) -> str:
+        waiting, principal = self.waiting, request.principal
+        if request.token in waiting.by_token:
+            return ""
+        more, taken_by = len(request.wishes), waiting.wishes_of[principal]
+        return self._limits.places_fault(waiting.wishes, more, principal, taken_by)
 
     def _granted(self, request: Request, wish: Wish, generation: int) -> control.Ownership:
         return control.Ownership(
@@ -266,10 +287,12 @@ class ClaimTable:
 
     # Transitions --------------------------------------------------------------------------------------------------
 
-    def load(self, claims: Iterable[tuple[Key, state.Claim]]) -> None:
-        """Load the claims of the changelog into an empty table."""
-        for key, claim in claims:
+    def load(self, claims: Iterable[tuple[Key, state.Claim]]) -> Generator[None, None, None]:
+        """Load the claims of the changelog into an empty table, in slices."""
+        for number, (key, claim) in enumerate(claims, 1):
             self._own(key, claim)
+            if not number % _LOADED_AT_ONCE:
+                yield
 
     def apply(self, change: Change) -> Effects:
         """Apply a change that is in the log."""
@@ -320,6 +343,7 @@ class ClaimTable:
 
     def _own(self, key: Key, claim: state.Claim) -> None:
         self.owners[key] = claim
+        self._owned_by[claim.principal] += 1
         self._of_session.setdefault(claim.session, set()).add(key)
         self._of_token.setdefault(claim.token, set()).add(key)
         whole = whole_of(key)
@@ -329,6 +353,7 @@ class ClaimTable:
     def _free(self, key: Key) -> state.Claim | None:
         claim = self.owners.pop(key, None)
         if claim is not None:
+            count_down(self._owned_by, claim.principal, 1)
             _discard(self._of_session, claim.session, key)
             _discard(self._of_token, claim.token, key)
             whole = whole_of(key)
@@ -354,23 +379,6 @@ class ClaimTable:
         if any(self.owners[key].session != session for key in self.overlapping(wish.key)):
             return True
         return self.waiting.is_anybody_ahead(waiting.token, wish.key)
-
-
-def shown(claim: state.Claim, node: int) -> control.Ownership:
-    """Return a claim as clients see it."""
-    return control.Ownership(
-        resource=claim.resource,
-        generation=claim.generation,
-        owner_name=claim.name,
-        owner_session=claim.session,
-        serving_node=node,
-        since_ms=claim.since_ms,
-    )
-
-
-def label(claim: state.Claim) -> str:
-    """Return an owner's name, or its session if it has no name."""
-    return claim.name or claim.session
 
 
 def _deposed_names(before: state.Claim | None, rivals: list[state.Claim]) -> list[str]:

@@ -7,7 +7,7 @@ decisions are based only on what is in the log, and nothing has to be undone.
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Container, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -22,14 +22,19 @@ from sidecar.v1 import control_pb2 as control
 
 BATCH_BYTES: Final = 4 * 1024 * 1024
 """Half of the ownership topic's limit for a batch."""
-BATCH_RECORDS: Final = 5_000
+BATCH_RECORDS: Final = 1_000
+"""The records of a batch, unless a single request needs more."""
+CHANGE_RECORDS: Final = 5_000
+"""The records that a request may need: its claims, at most 1,000, and the claims of others that end with them."""
 WORK_AT_ONCE: Final = 500
 """The number of work items decided before other tasks run: thousands of sessions may end at once."""
-_LOOKED_AT: Final = 10_000
+_LOOKED_AT: Final = 2_000
 """The number of resources examined for one batch: a long queue must not block the event loop."""
 _RECORD_OVERHEAD: Final = 64
 _RECORD_BYTES: Final = 5_120
 """An upper bound of a record's size without its resource: names of deposed sessions, the owner's name, and so on."""
+_FREE_RECORD_BYTES: Final = 1_024
+"""The same, if nobody was deposed: the owner's name and the client's address, of 255 bytes each, and what is fixed."""
 _TIMES: Final = 3
 """How often a record repeats a resource, at most: in the key, in the value, and the group."""
 
@@ -37,8 +42,9 @@ _TIMES: Final = 3
 @dataclass(slots=True, eq=False)
 class Work:
     """A work item that may change owners. `touched` returns its resources; `decide` returns its change now, empty if it
-    needs none. `session` and `token`: to whom it belongs, "" and b"" for none. `ends_session`: it ends everything of
-    the session. `claims`: it may claim, so the right to coordinate must be confirmed first.
+    needs none. `session` and `token`: to whom it belongs, "" and b"" for none. `ends_session`: it belongs to the end of
+    the session. `claims`: it may claim, so the right to coordinate must be confirmed first. `weight`: about how many
+    resources it looks at besides those of `touched`.
 
     Once its change is in the log, `apply` is called with the change, then `over` with the offset of the last record of
     the batch, or None if there was nothing to write. On failure `over` gets the error: the change is certainly not in
@@ -53,6 +59,7 @@ class Work:
     session: str = ""
     ends_session: bool = False
     claims: bool = False
+    weight: int = 0
 
     def written(self, change: Change, last: Offset | None) -> None:
         """Apply the change, which is in the log, and report the end of the work."""
@@ -87,11 +94,9 @@ class _Busy:
 
 def encoded_size(records: Sequence[Record]) -> int:
     """Return the approximate size of these records in a batch, in bytes."""
-    size = 0
-    for record in records:
-        key, value = record.encode()
-        size += _RECORD_OVERHEAD + len(key) + len(value or b"")
-    return size
+    values = (record.value for record in records)
+    keys = sum(_RECORD_OVERHEAD + len(record.key.topic) for record in records)  # keys of claims are ASCII
+    return keys + sum(value.ByteSize() for value in values if value is not None)
 
 
 @dataclass(eq=False)
@@ -152,7 +157,7 @@ class Commits:
                 break
             work = self._queue.popleft()
             keys = work.touched()
-            looked_at += 1 + len(keys)
+            looked_at += 1 + len(keys) + work.weight
             if busy.is_met_by(work, keys):
                 busy.add(work, keys)
                 rest.append(work)
@@ -222,16 +227,26 @@ def records_of(change: Change) -> list[Record]:
     return [*[Record(*item) for item in change.claims.items()], *[Record(key, None) for key in change.gone]]
 
 
-def may_be_too_large(request: Request) -> bool:
-    """Return whether a request may be too large for a batch, by a cheap upper bound."""
-    fixed = _RECORD_BYTES + len(request.principal.encode())
-    return sum(fixed + _TIMES * len(wish.key.topic) for wish in request.wishes) > BATCH_BYTES
+def may_be_too_large(request: Request, owned: Container[Key]) -> bool:
+    """Return whether a request may be too large for a batch, by a cheap upper bound. `owned`: the resources with
+    owners; only their records can name clients that were deposed.
+    """
+    keys = [wish.key for wish in request.wishes]
+    principal = len(request.principal.encode())
+    size = sum(
+        (_RECORD_BYTES if key in owned else _FREE_RECORD_BYTES) + principal + _TIMES * len(key.topic) for key in keys
+    )
+    return size > BATCH_BYTES
 
 
 def too_large(request: Request, change: Change) -> ClaimVerdict | None:
     """Return the refusal of a grant that does not fit into one batch; None if it fits."""
-    size = encoded_size(records_of(change))
-    if size <= BATCH_BYTES:
+    records = records_of(change)
+    size = encoded_size(records)
+    if len(records) > CHANGE_RECORDS:
+        message = f"this request changes {len(records)} claims, {CHANGE_RECORDS} is the limit: claim fewer at once"
+    elif size > BATCH_BYTES:
+        message = f"the claims of this request take {size} bytes, {BATCH_BYTES} are the limit: claim fewer at once"
+    else:
         return None
-    message = f"the claims of this request take {size} bytes, {BATCH_BYTES} are the limit: claim fewer at once"
     return refuse_all(request, control.INVALID_REQUEST, message)

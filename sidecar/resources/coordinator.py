@@ -31,6 +31,8 @@ from sidecar.v1 import state_pb2 as state
 _SEEN_S: Final = 10.0
 _LONGEST_ADDRESS: Final = "?" * 256
 _NOTHING: Final = Change()
+_ENDED_AT_ONCE: Final = 500
+"""About how many claims, and places, of a session that has ended are released at a time."""
 
 
 class Coordinator:
@@ -58,7 +60,7 @@ class Coordinator:
         if self.state.epoch is None:
             return ClaimVerdict(Prospect.BUSY)
         verdict = self.state.table.judge(request)
-        if verdict.prospect is Prospect.READY and may_be_too_large(request):
+        if verdict.prospect is Prospect.READY and may_be_too_large(request, self.state.table.owners):
             change = self.state.table.grant(request, verdict, self.state.wall_ms(), _LONGEST_ADDRESS)
             return too_large(request, change) or verdict
         return verdict
@@ -167,7 +169,7 @@ class Coordinator:
     def end(self, sessions: Iterable[str]) -> None:
         """End sessions: release their claims and queue places, and retry until the release is in the log."""
         for session in sessions:
-            if self.state.table.keys_of_session(session) or self.state.table.waiting.of_session(session):
+            if self.state.table.has_anything(session):
                 self.state.over[session] = False
                 self._let_end(session)
 
@@ -179,24 +181,31 @@ class Coordinator:
                 self._let_end(session)
 
     def _let_end(self, session: str) -> None:
+        """Release a part of a session's claims, whole requests, and of its places; then the next part."""
         if self.state.commits is None:
             return
         self.state.over[session] = True
-        touched = partial(self.state.table.keys_of_session, session)
+        touched = partial(self.state.table.keys_of_session, session, _ENDED_AT_ONCE)
+        places = self.state.table.waiting.of_session(session, _ENDED_AT_ONCE)
 
         def decide() -> Change:
             if self.state.sessions.is_present(session):
                 return _NOTHING  # it has reconnected
-            self.leave(self.state.table.waiting.of_session(session))
+            self.leave(places)
             return self.state.table.release(touched())
 
         def over(_: Offset | None, error: KafkaError | None) -> None:
-            if error is None:
+            if error is not None:
+                if session in self.state.over:
+                    self.state.over[session] = False
+            elif self.state.sessions.is_present(session) or not self.state.table.has_anything(session):
                 self.state.over.pop(session, None)
-            elif session in self.state.over:
-                self.state.over[session] = False
+            else:
+                self._let_end(session)
 
-        self.state.commits.submit(Work(touched, decide, self._let_go, over, session=session, ends_session=True))
+        weight = _ENDED_AT_ONCE if places else 0
+        work = Work(touched, decide, self._let_go, over, session=session, ends_session=True, weight=weight)
+        self.state.commits.submit(work)
 
     def _writing(self) -> Commits:
         if self.state.commits is None:

@@ -6,7 +6,7 @@ claims that it granted have been read. This node cannot know the connections of 
 deletes the claims of `conn:` sessions right after `Serving`, in the same batch if they fit.
 """
 
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -15,6 +15,7 @@ from sidecar.changelog import MASTER_SLOT, Entry, Key, Kind, Record, StampedJour
 from sidecar.fencing.expiry import DEFAULT_KEEP_ALIVE, read_keep_alives
 from sidecar.fencing.slot import WriterSlot, transactional_id
 from sidecar.fencing.topic import fence_slot, retire_formers
+from sidecar.network.slices import in_slices
 from sidecar.protocol.errors import ErrorCode, KafkaError
 from sidecar.protocol.ids import Offset, ProducerId, Stamp
 from sidecar.protocol.session import Session
@@ -24,7 +25,7 @@ CLAIMS: Final = "__claims"
 """The pseudo topic: the node that serves it coordinates. No topic of this name is ever governed."""
 
 _SEEN_S: Final = 10.0
-_RECORDS_AT_ONCE: Final = 5_000
+_RECORDS_AT_ONCE: Final = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +68,7 @@ async def open_epoch(services: NodeServices) -> CoordinatorEpoch:
     found, stamp = view.serving(CLAIMS), slot.stamp
     if found is not None and found.value.producer_id not in (stamp.producer_id, *formers.values()):
         raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, "another node took the claims over at the same moment")
-    claims = {entry.key: entry.value for entry in view.claims()}
-    void = [gone for gone, claim in claims.items() if Session(claim.session).is_plain]
+    claims, void = await in_slices(_found(list(view.claims())))
     serving = state.Serving(
         node=services.node_id,
         producer_id=stamp.producer_id,
@@ -83,9 +83,23 @@ async def open_epoch(services: NodeServices) -> CoordinatorEpoch:
         some = records[first : first + _RECORDS_AT_ONCE]
         offset = Offset(await journal.append(some) + len(some) - 1)
     await changelog.tailer.reached(offset, timeout=_SEEN_S)
-    for gone in void:
-        del claims[gone]
     return CoordinatorEpoch(slot, stamp, journal, claims)
+
+
+def _found(
+    entries: Sequence[Entry[state.Claim]],
+) -> Generator[None, None, tuple[dict[Key, state.Claim], list[Key]]]:
+    """Divide the claims of the log into those of `pid:` sessions, and the keys of the others; in slices."""
+    claims: dict[Key, state.Claim] = {}
+    void: list[Key] = []
+    for number, entry in enumerate(entries, 1):
+        if Session(entry.value.session).is_plain:
+            void.append(entry.key)
+        else:
+            claims[entry.key] = entry.value
+        if not number % _RECORDS_AT_ONCE:
+            yield
+    return claims, void
 
 
 async def keep_alive(services: NodeServices, epoch: CoordinatorEpoch) -> None:

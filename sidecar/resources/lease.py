@@ -6,7 +6,7 @@ each batch of claims: while Redis does not answer, nothing new is claimed, and o
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from contextlib import suppress
 from typing import Final
 
@@ -15,9 +15,11 @@ from metadata.lease import Lease, Sent
 from metadata.nodes import ServeStatus
 from sidecar.changelog import FAILURES, MASTER_SLOT, Entry, Key, Kind
 from sidecar.changelog import Change as LogChange
+from sidecar.network.slices import in_slices
 from sidecar.protocol.caller import FencedError
 from sidecar.protocol.errors import ErrorCode, KafkaError
 from sidecar.protocol.session import Session
+from sidecar.resources.claim_table import ClaimTable
 from sidecar.resources.commits import Commits
 from sidecar.resources.epoch import CLAIMS, CoordinatorEpoch, keep_alive, keep_alive_interval, open_epoch
 from sidecar.resources.state import ClaimsState
@@ -30,6 +32,8 @@ _CONFIRM_S: Final = 5.0
 _AGAIN_S: Final = 5.0
 _DRAIN_S: Final = 5.0
 _KEPT_ALIVE_SHARE: Final = 0.8
+_TOLD_AT_ONCE: Final = 500
+_CLOSED_AT_ONCE: Final = 100
 
 
 class CoordinatorLease:
@@ -41,6 +45,8 @@ class CoordinatorLease:
         self._state = state
         self._pass_time = pass_time
         self._opening: asyncio.Task[KafkaError | None] | None = None
+        self._telling: asyncio.Task[None] | None = None
+        """Reports the end of the last epoch."""
         self._fenced_at = self._fence_due = 0.0
         self._lease = Lease(services.store.lease_ms, clock=services.changelog.clock.elapsed)
         self._beat_sent: Sent | None = None
@@ -107,9 +113,11 @@ class CoordinatorLease:
             self._state.serving = False
             self._state.events.claims_failed(error)
             raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, "the claims are being taken over; try again") from None
+        table = self._state.new_table()
+        await in_slices(table.load(epoch.claims.items()))
         if not self._state.serving or self._state.draining or self._is_outdated(epoch):
             raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, "another node took the claims over; try again")
-        self._begin(epoch, began)
+        self._begin(epoch, table, began)
 
     async def _take_lease(self) -> None:
         """Request the right to coordinate from Redis. Raises `KafkaError` 5 LEADER_NOT_AVAILABLE, 6
@@ -132,10 +140,9 @@ class CoordinatorLease:
         self._state.nodes.serving[_NAME] = services.node_id
         self._lease.granted(sent)
 
-    def _begin(self, epoch: CoordinatorEpoch, began: float) -> None:
+    def _begin(self, epoch: CoordinatorEpoch, table: ClaimTable, began: float) -> None:
         self._state.epoch, self._fenced_at, self._fence_due = epoch, began, 0.0
-        self._state.table = self._state.new_table()
-        self._state.table.load(epoch.claims.items())
+        self._state.table = table
         self._state.commits = Commits(epoch.journal, self._state.tasks, self._confirm, self._broken)
         self._state.sessions.wait_for(self._state.table.sessions(), self._state.now() + self._state.reconnect_grace)
         self._state.events.coordinator_changed(True, len(epoch.claims), "")
@@ -173,12 +180,25 @@ class CoordinatorLease:
         self._lease.end()
         self._state.events.coordinator_changed(False, len(table.owners), reason)
         commits.close(KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "this node coordinates claims no more; ask again"))
-        tokens = dict.fromkeys(claim.token for claim in table.owners.values()) | table.waiting.by_token
-        self._state.notify({token: table.keys_of_token(token) for token in tokens})
-        for session in table.sessions():
-            if Session(session).is_plain:
-                for asker in self._state.sessions.askers(session):
-                    asker.sever()
+        self._telling = self._state.tasks.start(in_slices(self._tell(table)))
+
+    def _tell(self, table: ClaimTable) -> Generator[None, None, None]:
+        """Notify the listeners of every token of an epoch that has ended, and close the connections whose own claims
+        ended with it. In slices: other work of the node must not wait for a hundred thousand claims.
+        """
+        told = 0
+        for token in table.tokens():
+            keys = table.keys_of_token(token)
+            self._state.notify({token: keys})
+            told += 1 + len(keys)
+            if told >= _TOLD_AT_ONCE:
+                told = 0
+                yield
+        for number, session in enumerate(filter(lambda one: Session(one).is_plain, table.sessions()), 1):
+            for asker in self._state.sessions.askers(session):
+                asker.sever()
+            if not number % _CLOSED_AT_ONCE:
+                yield
 
     # The changelog and the leases ---------------------------------------------------------------------------------
 
@@ -265,6 +285,8 @@ class CoordinatorLease:
                     await self._state.commits.settled()
         was_serving = self._state.serving
         self._step_down("the node shuts down")
+        if self._telling is not None:
+            await asyncio.wait([self._telling], timeout=_DRAIN_S)
         self._unsubscribe()
         self._unsubscribe = _nothing
         if was_serving:

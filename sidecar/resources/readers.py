@@ -185,8 +185,9 @@ class ReaderClaims:
         topic, partition = _place(record)
         of_group = self._claims.get(topic, {}).get(record.group, {})
         old = Holder.of_record(record)
-        for place, new in of_group.items():
-            if None in (place, partition) and new.session != old.session:
+        whole = of_group.get(None)  # of a topic with thousands of claimed partitions, each is compared with this alone
+        for new in of_group.values() if partition is None else () if whole is None else (whole,):
+            if new.session != old.session:
                 self.handed_over(HandOver(old, new))
 
     def _compare(self, before: state.Claim, after: state.Claim) -> None:

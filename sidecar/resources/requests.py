@@ -6,6 +6,7 @@ from typing import Protocol
 from sidecar.access.prospects import Prospect
 from sidecar.changelog import Key
 from sidecar.v1 import control_pb2 as control
+from sidecar.v1 import state_pb2 as state
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +22,7 @@ class Wish:
 @dataclass(frozen=True, slots=True)
 class Request:
     """A set of claims, all or nothing. The same `token` again is the same request. `session`: the claiming session;
-    `principal`: of the client that claims.
+    `principal`: of the client that claims; its claims and places are counted.
     """
 
     token: bytes
@@ -66,3 +67,20 @@ def refuse_all(request: Request, error: control.Error, message: str) -> ClaimVer
     """Return a verdict that refuses all wishes for one reason."""
     answers = [control.Ownership(resource=wish.resource, error=error, message=message) for wish in request.wishes]
     return ClaimVerdict(Prospect.REFUSED, tuple(answers))
+
+
+def shown(claim: state.Claim, node: int) -> control.Ownership:
+    """Return a claim as clients see it."""
+    return control.Ownership(
+        resource=claim.resource,
+        generation=claim.generation,
+        owner_name=claim.name,
+        owner_session=claim.session,
+        serving_node=node,
+        since_ms=claim.since_ms,
+    )
+
+
+def label(claim: state.Claim) -> str:
+    """Return an owner's name, or its session if it has no name."""
+    return claim.name or claim.session

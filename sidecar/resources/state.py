@@ -12,16 +12,16 @@ from sidecar.access.services import NodeServices
 from sidecar.changelog import Key, claimed
 from sidecar.cluster.nodes import NodeDirectory
 from sidecar.network.tasks import Tasks
-from sidecar.resources.claim_table import ClaimTable, Effects, shown
+from sidecar.resources.claim_table import ClaimTable, Effects
 from sidecar.resources.commits import Commits
 from sidecar.resources.epoch import CLAIMS, CoordinatorEpoch, fencing_token
+from sidecar.resources.limits import ClaimLimits
+from sidecar.resources.requests import shown
 from sidecar.resources.sessions import Sessions
 from sidecar.resources.waiting import LostTokens
 from sidecar.v1 import control_pb2 as control
 from sidecar.v1 import state_pb2 as state
 
-CLAIMS_LIMIT: Final = 100_000
-PLACES_LIMIT: Final = 100_000
 _NAME: Final = CLAIMS.encode()
 Listener: TypeAlias = Callable[[bytes, Collection[Key]], None]
 
@@ -42,8 +42,7 @@ class ClaimEvents(Protocol):
 
 @dataclass(eq=False)
 class ClaimsState:
-    """The claims as one node sees them. Times in seconds. `queue_limit`: places per resource; `claims_limit`,
-    `places_limit`: of all resources together.
+    """The claims as one node sees them. Times in seconds.
 
     `listeners` are called with every token that has news: its turn has come, it lost claims (their keys) or its places,
     or this node no longer coordinates. `over`: sessions that ended but still own something, and whether their release
@@ -56,9 +55,7 @@ class ClaimsState:
     events: ClaimEvents
     reconnect_grace: float
     disconnect_grace: InitVar[float]
-    queue_limit: InitVar[int]
-    claims_limit: InitVar[int] = CLAIMS_LIMIT
-    places_limit: InitVar[int] = PLACES_LIMIT
+    limits: ClaimLimits
     listeners: list[Listener] = field(init=False, default_factory=list[Listener])
     lost: LostTokens = field(init=False, default_factory=LostTokens)
     over: dict[str, bool] = field(init=False, default_factory=dict[str, bool])
@@ -67,8 +64,7 @@ class ClaimsState:
     epoch: CoordinatorEpoch | None = None
     commits: Commits | None = None
 
-    def __post_init__(self, disconnect_grace: float, queue_limit: int, claims_limit: int, places_limit: int) -> None:
-        self._limits = {"queue_limit": queue_limit, "claims_limit": claims_limit, "places_limit": places_limit}
+    def __post_init__(self, disconnect_grace: float) -> None:
         self.sessions = Sessions(disconnect_grace)
         self.table = self.new_table()
 
@@ -90,12 +86,12 @@ class ClaimsState:
         return None if self.draining and found == self.services.node_id else found
 
     def new_table(self) -> ClaimTable:
-        return ClaimTable(self.services.node_id, self.lost, **self._limits)
+        return ClaimTable(self.services.node_id, self.lost, self.limits)
 
-    def limit(self, *, disconnect_grace: float, queue_limit: int) -> None:
-        """Change the limits; requests that already wait stay in their queues."""
+    def limit(self, *, disconnect_grace: float, queue_limit: int, principal_limit: int) -> None:
+        """Change the limits; owners keep what they own, requests that already wait stay in their queues."""
         self.sessions.disconnect_grace = disconnect_grace
-        self._limits["queue_limit"] = self.table.queue_limit = queue_limit
+        self.limits.queue, self.limits.of_principal = queue_limit, principal_limit
 
     def now(self) -> float:
         return self.services.changelog.clock.elapsed()
@@ -166,6 +162,11 @@ class ClaimsState:
             if entry is not None and entry.value.token == claim.token:
                 found[-1].fencing_token = fencing_token(entry, serving)
         return tuple(found)
+
+    def is_held(self, key: Key, token: bytes, generation: int) -> bool:
+        """Return whether this node coordinates, and the token owns a resource in this generation."""
+        claim = self.table.owners.get(key)
+        return self.epoch is not None and claim is not None and (claim.token, claim.generation) == (token, generation)
 
     @property
     def held(self) -> int:

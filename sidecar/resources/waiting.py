@@ -4,7 +4,7 @@ token never claims again what it had. Pure.
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
@@ -44,6 +44,8 @@ class WaitingRequests:
         self.by_token: dict[bytes, WaitingRequest] = {}
         self.wishes = 0
         """The number of places taken in queues."""
+        self.wishes_of: Counter[str] = Counter()
+        """The same by principal; only those with places."""
         self._arrivals = 0
         self._of_session: dict[str, dict[bytes, None]] = {}
         self._queues: dict[Key, OrderedDict[bytes, WaitingRequest]] = {}
@@ -56,6 +58,7 @@ class WaitingRequests:
         waiting = self.by_token[request.token] = WaitingRequest(request, self._arrivals, now_ms)
         self._of_session.setdefault(request.session, {})[request.token] = None
         self.wishes += len(request.wishes)
+        self.wishes_of[request.principal] += len(request.wishes)
         for wish in request.wishes:
             self._queues.setdefault(wish.key, OrderedDict())[request.token] = waiting
             whole = whole_of(wish.key)
@@ -69,6 +72,7 @@ class WaitingRequests:
             return []
         keys = [wish.key for wish in waiting.request.wishes]
         self.wishes -= len(keys)
+        count_down(self.wishes_of, waiting.request.principal, len(keys))
         _take_out(self._of_session, waiting.request.session, token)
         for key in keys:
             _take_out(self._queues, key, token)
@@ -77,9 +81,15 @@ class WaitingRequests:
                 _take_out(self._parts, whole, key)
         return keys
 
-    def of_session(self, session: str) -> list[bytes]:
-        """Return the tokens of a session's waiting requests."""
-        return list(self._of_session.get(session, ()))
+    def of_session(self, session: str, about: int) -> list[bytes]:
+        """Return tokens of a session's waiting requests, with about so many places: one at least if there is any."""
+        found: list[bytes] = []
+        for token in self._of_session.get(session, ()):
+            if about <= 0:
+                break
+            found.append(token)
+            about -= len(self.by_token[token].request.wishes)
+        return found
 
     def queue(self, key: Key) -> Mapping[bytes, WaitingRequest]:
         """Return the requests that wait for exactly this resource, in order, by token."""
@@ -144,6 +154,13 @@ class LostTokens:
     def of(self, token: bytes) -> AbstractSet[Key]:
         """Return the resources that a token lost."""
         return self._lost.get(token, {}).keys()
+
+
+def count_down(counts: Counter[str], name: str, number: int) -> None:
+    """Subtract a number, and remove the name if nothing is left."""
+    counts[name] -= number
+    if not counts[name]:
+        del counts[name]
 
 
 def _take_out(index: dict[NameT, MembersT], name: NameT, member: Key | bytes) -> None:

@@ -39,6 +39,12 @@ class Limits:
     max_connections_per_principal: Count = setting(
         0, "Connections of one principal, where clients authenticate. 0: no limit.", between=(0, MOST_CONNECTIONS)
     )
+    max_claims_per_principal: Count = setting(
+        10_000,
+        "Free strings and reader claims that one principal may own, and places in their queues, where clients"
+        " authenticate. 0: no limit but that of all, 100,000.",
+        between=(0, 100_000),
+    )
     max_connection_creation_rate: Count = setting(
         1_000,
         "New connections per second, averaged over 10 seconds: Kafka's `max.connection.creation.rate`. One address"

@@ -18,7 +18,8 @@ SECRETS: Final = frozenset(each.name for each in fields(Settings) if each.metada
 RELOADABLE: Final = frozenset(
     {
         *("admin_hosts", "admin_read_token", "admin_token"),
-        *("disconnect_grace_ms", "log_format", "log_level", "queue_limit", "retry_buffer_bytes"),
+        *("disconnect_grace_ms", "log_format", "log_level", "max_claims_per_principal", "queue_limit"),
+        "retry_buffer_bytes",
     }
 )
 """Settings of which a node takes other values while it runs (`sidecar.node.reload`)."""

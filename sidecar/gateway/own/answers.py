@@ -47,10 +47,11 @@ class Rooms:
     def now(self, targets: Sequence[Target]) -> list[control.Ownership]:
         """The owner of each target; all have the same group, as those of a request."""
         topics: dict[str, Standing] = {}
-        found: dict[Target, control.Ownership] = {}
+        read = [target for target in targets if not target.is_written]
+        owners = self.coordinator.state.owners([target.key for target in read]) if read else ()
+        found = dict(zip(read, owners, strict=True))
         for target in targets:
             if not target.is_written:
-                (found[target],) = self.coordinator.state.owners([target.key])
                 continue
             if not is_legal(target.topic.encode()):
                 found[target] = control.Ownership(resource=target.resource, serving_node=NOBODY)

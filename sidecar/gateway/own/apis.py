@@ -70,6 +70,7 @@ class OwnApis:
 
     async def _own(self, client: Client, request: control.OwnRequest) -> control.OwnResponse:
         """Own: claim a set of resources, all or nothing."""
+        await self.ownerships.turns.begin(len(request.claims))
         knows_first = request.producer_id != 0 or self._knows_first()
         wanted = asked.read(request, client, knows_first=knows_first)
         refused = not_allowed(wanted, client.rights, self._rooms.topics.mode) or self._hidden(wanted, client)

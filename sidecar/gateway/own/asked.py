@@ -15,6 +15,7 @@ from sidecar.exclusive.claims import Claimant
 from sidecar.gateway.client import Client
 from sidecar.gateway.own.bodies import RESOURCES, STRING_BYTES, BadRequestError, check_name, fault_of
 from sidecar.protocol.session import Caller, Session
+from sidecar.resources.requests import Request, Wish
 from sidecar.v1 import control_pb2 as control
 
 TOKEN_BYTES: Final = 16
@@ -92,6 +93,10 @@ class Asked:
     def read(self) -> tuple[Target, ...]:
         """The targets that the coordinator grants: all except those for writing."""
         return tuple(target for target in self.targets if not target.is_written)
+
+    def request(self, wishes: tuple[Wish, ...]) -> Request:
+        """The coordinator's part of the request."""
+        return Request(self.token, self.session, self.name, self.mode, wishes, self.caller.principal)
 
     def claimant(self, number: int, connection: int, mode: AccessMode, succeeds: Session | None) -> Claimant:
         """The claimant of the topic or partition with this number in the request.

@@ -5,7 +5,7 @@ a promotion that was not fetched yet, is kept while a call with its token is in 
 """
 
 import asyncio
-from collections.abc import Collection
+from collections.abc import Collection, Generator, Sequence
 from typing import Final
 
 from sidecar.access.prospects import Look, Prospect
@@ -16,12 +16,16 @@ from sidecar.gateway.own.answers import Rooms, not_now
 from sidecar.gateway.own.asked import WHOLE, Asked, Target
 from sidecar.gateway.own.bodies import AT_ONCE, BadRequestError
 from sidecar.gateway.own.granting import Granting
-from sidecar.gateway.own.tickets import TICKETS, Attendance, Stand, Ticket, Tickets
+from sidecar.gateway.own.tickets import TICKETS, TICKETS_OF_ONE, Attendance, Stand, Ticket, Tickets
+from sidecar.network.slices import Turns, in_slices
 from sidecar.network.tasks import Tasks
 from sidecar.protocol.errors import KafkaError
-from sidecar.resources.requests import Request, Wish
+from sidecar.resources.limits import is_somebody
+from sidecar.resources.requests import Wish
 from sidecar.v1 import control_pb2 as control
 
+_FEW: Final = 10
+"""The most targets of a request whose steps wait for no turn."""
 _SWEEP_S: Final = 0.5
 _SWEEPS_PER_LOOK: Final = 2
 """Sweeps per check of all queues: the end of a grace is no event, so queues are checked regularly."""
@@ -36,6 +40,7 @@ class Ownerships:
         self._tasks = tasks
         self._granting = Granting(rooms, self.tickets)
         self.attendance = Attendance()
+        self.turns = Turns(_FEW)
 
     # A request --------------------------------------------------------------------------------------------------------
 
@@ -94,6 +99,9 @@ class Ownerships:
         with self.attendance.attended(ticket, by_own=True):
             while client.is_alive():
                 if ticket.stand is Stand.OWNING:
+                    await self.turns.begin(len(ticket.asked.targets))
+                    if ticket.stand is not Stand.OWNING:
+                        continue
                     if ticket.request is not None and not self._rooms.coordinator.lease.is_fresh:
                         refusal = await self._confirm(ticket)
                         if refusal is not None:
@@ -132,7 +140,14 @@ class Ownerships:
     def connection_closed(self, client: Client) -> None:
         """End the claims and places that were bound to a closed connection."""
         self.attendance.gone(client)
-        for ticket in self.tickets.of_connection(client.connection_id):
+        if tickets := self.tickets.of_connection(client.connection_id):
+            self._tasks.start(in_slices(self._without(tickets)))
+
+    def _without(self, tickets: Sequence[Ticket]) -> Generator[None, None, None]:
+        """End the claims and places of requests whose connection has closed, in slices."""
+        targets = 0
+        for ticket in tickets:
+            targets += len(ticket.asked.targets)
             if ticket.asked.session.is_plain:
                 self._leave(ticket)
                 self.tickets.forget(ticket)
@@ -141,6 +156,9 @@ class Ownerships:
                 if ticket.is_alive and ticket.stand is not Stand.OWNING:
                     self._speak_by(ticket, ticket.client)
                 self.attendance.left_alone(ticket)
+            if targets >= AT_ONCE:
+                targets = 0
+                yield
 
     # Deciding ---------------------------------------------------------------------------------------------------------
 
@@ -149,6 +167,10 @@ class Ownerships:
         rooms = self._rooms
         if len(self.tickets) >= TICKETS:
             return rooms.refused(asked, control.UNAVAILABLE, f"{TICKETS} requests own or wait on this node already")
+        principal = asked.caller.principal
+        if is_somebody(principal) and self.tickets.of_principal[principal] >= TICKETS_OF_ONE:
+            message = f"{TICKETS_OF_ONE} requests of this principal own or wait on this node already"
+            return rooms.refused(asked, control.QUEUE_FULL, message)
         faults = await rooms.faults(asked)
         if faults:
             return rooms.not_granted(asked, faults)
@@ -168,10 +190,8 @@ class Ownerships:
         if ticket is not None:  # the same request arrived on another connection in the meantime
             self.connect(ticket, client)
             return ticket
-        request = None
-        if wishes:
-            request = Request(asked.token, asked.session, asked.name, asked.mode, wishes, asked.caller.principal)
-        ticket = Ticket(asked, {}, request, {})
+        ticket = Ticket(asked, {}, asked.request(wishes) if wishes else None, {})
+        ticket.keys.update(zip(asked.read, (wish.key for wish in wishes), strict=True))
         for number, target in enumerate(asked.targets):
             if target.is_written:
                 mode = rooms.topics.mode(target.topic, asked.mode)
@@ -181,7 +201,7 @@ class Ownerships:
                 ticket.claims[target] = TopicClaim(
                     target.topic, target.index, claimant, client.address, client.is_alive
                 )
-        if request is not None:
+        if ticket.request is not None:
             self._bind(client, asked)
         self.tickets.add(ticket, client)
         self._wake(ticket)
@@ -198,6 +218,7 @@ class Ownerships:
         try:
             while ticket.is_due and ticket.stand in (Stand.TRYING, Stand.WAITING):
                 ticket.is_due = False
+                await self.turns.begin(len(ticket.asked.targets))
                 answer = await self._granting.attempt(ticket)
                 if answer is not None:
                     self._settle(ticket, answer)
@@ -330,6 +351,9 @@ class Ownerships:
     def _check(self, ticket: Ticket, target: Target) -> None:
         """Check that a request still owns a target, and report a loss."""
         if target in ticket.released:
+            return
+        key = ticket.keys.get(target)
+        if key is not None and self._rooms.coordinator.state.is_held(key, ticket.asked.token, ticket.owned[target]):
             return
         ownership = self._rooms.standing(ticket, target)
         if ownership.error == control.NONE:

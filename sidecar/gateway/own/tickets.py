@@ -6,7 +6,7 @@ returns what happened to a token since its last answer.
 """
 
 import asyncio
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Iterable, Iterator, MutableMapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -14,10 +14,12 @@ from enum import Enum
 from typing import Final, TypeVar
 
 from sidecar.access.rules import KEPT_S
+from sidecar.changelog import Key
 from sidecar.exclusive.owning import TopicClaim
 from sidecar.gateway.client import Client
 from sidecar.gateway.own.asked import Asked, Target
 from sidecar.resources.requests import Request
+from sidecar.resources.waiting import count_down
 from sidecar.v1 import control_pb2 as control
 
 NameT = TypeVar("NameT")
@@ -25,6 +27,8 @@ FoundT = TypeVar("FoundT", bound="dict[bytes, Ticket]")
 
 TICKETS: Final = 200_000
 """The limit of requests that own or wait on one node."""
+TICKETS_OF_ONE: Final = 50_000
+"""The same, of one principal."""
 LOST_KEPT: Final = 10_000
 """The limit of stored tokens that own nothing any more: a repetition of their request does not claim again."""
 
@@ -52,6 +56,8 @@ class Ticket:
     clients: dict[int, Client]
     stand: Stand = Stand.TRYING
     answer: control.OwnResponse | None = None
+    keys: dict[Target, Key] = field(default_factory=dict["Target", Key])
+    """The keys of the targets that the coordinator grants."""
     owned: dict[Target, int] = field(default_factory=dict["Target", int])
     lost: dict[Target, control.Ownership] = field(default_factory=dict["Target", control.Ownership])
     released: set[Target] = field(default_factory=set["Target"])
@@ -117,6 +123,8 @@ class Tickets:
         self._waiting: dict[Target, OrderedDict[bytes, Ticket]] = {}
         self._of_connection: dict[int, dict[bytes, Ticket]] = {}
         self._over: OrderedDict[bytes, None] = OrderedDict()
+        self.of_principal: Counter[str] = Counter()
+        """The number of requests that own or wait, by principal."""
 
     def __len__(self) -> int:
         return len(self._by_token) - len(self._over)
@@ -128,6 +136,7 @@ class Tickets:
     def add(self, ticket: Ticket, client: Client) -> None:
         """Store a request of a connection."""
         self._by_token[ticket.asked.token] = ticket
+        self.of_principal[ticket.asked.caller.principal] += 1
         self.connect(ticket, client)
 
     def connect(self, ticket: Ticket, client: Client) -> None:
@@ -175,6 +184,7 @@ class Tickets:
         ticket.stand = Stand.OVER
         ticket.notify()
         if self._is_known(ticket):
+            self._count_down(ticket)
             self._over[ticket.asked.token] = None
         while len(self._over) > LOST_KEPT:
             self.forget(self._by_token[next(iter(self._over))])
@@ -186,6 +196,7 @@ class Tickets:
         for target in list(ticket.owned):
             _take_out(self._owners, target, ticket)
         if self._is_known(ticket):
+            self._count_down(ticket)
             self._over.pop(token, None)
             del self._by_token[token]
         for connection in ticket.clients:
@@ -193,6 +204,10 @@ class Tickets:
         if not ticket.is_driven:  # else it is decided first
             ticket.stand = Stand.OVER
             ticket.notify()
+
+    def _count_down(self, ticket: Ticket) -> None:
+        if ticket.asked.token not in self._over:
+            count_down(self.of_principal, ticket.asked.caller.principal, 1)
 
     def _is_known(self, ticket: Ticket) -> bool:
         """Whether the request is still stored: its connection may have closed in the meantime."""

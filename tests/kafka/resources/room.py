@@ -19,6 +19,7 @@ from sidecar.cluster.nodes import Membership, NodeDirectory
 from sidecar.network.tasks import Tasks
 from sidecar.protocol.errors import KafkaError
 from sidecar.resources.coordinator import Coordinator
+from sidecar.resources.limits import ClaimLimits
 from sidecar.resources.requests import ClaimVerdict, Request, Wish
 from sidecar.resources.state import ClaimsState
 from sidecar.v1 import control_pb2 as control
@@ -209,7 +210,7 @@ async def open_room(
         told, tasks = Told(), parts.tasks
         state = ClaimsState(
             parts.node_services(), parts.nodes, tasks, told,
-            reconnect_grace=reconnect_grace, disconnect_grace=disconnect_grace, queue_limit=queue_limit,
+            reconnect_grace=reconnect_grace, disconnect_grace=disconnect_grace, limits=ClaimLimits(queue_limit),
         )  # fmt: skip
         coordinator = Coordinator(state)
         asserted = Asserted(parts.nodes)

@@ -14,7 +14,9 @@ from sidecar.network.framing import Frame
 from sidecar.network.reading import FIRST_FRAME_LIMIT
 from sidecar.network.request import Request
 from sidecar.protocol.api import OWN_APIS
-from sidecar.resources import sessions, state
+from sidecar.resources import sessions
+from sidecar.resources.commits import CHANGE_RECORDS
+from sidecar.resources.limits import CLAIMS_LIMIT, PLACES_LIMIT
 from sidecar.v1 import control_pb2 as control
 from tests.unit.docs.pages import ROOT, page
 
@@ -146,6 +148,13 @@ def test_a_frame_is_explained_as_the_bytes_are(name: str) -> None:
 def test_the_limits_of_the_page_are_those_of_the_code() -> None:
     limits = " ".join(" ".join(row) for row in table("what"))
     sizes = (bodies.BODY_BYTES, bodies.RESOURCES, bodies.NAME_BYTES, bodies.STRING_BYTES, asked.TOKEN_BYTES)
-    many = (state.CLAIMS_LIMIT, state.PLACES_LIMIT, tickets.TICKETS, sessions.SESSIONS_LIMIT)
+    many = (
+        CLAIMS_LIMIT,
+        PLACES_LIMIT,
+        CHANGE_RECORDS,
+        tickets.TICKETS,
+        tickets.TICKETS_OF_ONE,
+        sessions.SESSIONS_LIMIT,
+    )
     for number in (*sizes, *many, asked.LONGEST_WAIT_MS, FIRST_FRAME_LIMIT):
         assert f"{number:,}" in limits

@@ -12,6 +12,7 @@ from sidecar.gateway.own.asked import WHOLE, Target
 from sidecar.gateway.own.granting import Granting
 from sidecar.gateway.own.tickets import Stand, Ticket, Tickets
 from sidecar.protocol.errors import ErrorCode, KafkaError
+from sidecar.protocol.session import Caller
 from sidecar.resources.requests import ClaimVerdict
 from sidecar.security.acls import Operation, ResourceType
 from sidecar.v1 import control_pb2 as control
@@ -68,7 +69,9 @@ def granting(coordinator: Coordinator) -> tuple[Granting, Ticket]:
     tickets = Tickets()
     rooms: Any = SimpleNamespace(coordinator=coordinator, topics=SimpleNamespace(mode=None))
     rooms.owned, rooms.not_coordinating = owned, not_coordinating
-    asked: Any = SimpleNamespace(token=bytes(16), session="pid:1", targets=(LEADER,), read=(LEADER,))
+    asked: Any = SimpleNamespace(
+        token=bytes(16), session="pid:1", targets=(LEADER,), read=(LEADER,), caller=Caller("", "")
+    )
     client: Any = SimpleNamespace(connection_id=1, is_alive=lambda: True, rights=None)
     request: Any = object()
     ticket = Ticket(asked, {}, request, {})

@@ -9,6 +9,7 @@ from sidecar.access.prospects import Look, Prospect
 from sidecar.gateway.own.asked import WHOLE, Target
 from sidecar.gateway.own.owning import Ownerships
 from sidecar.gateway.own.tickets import Ticket
+from sidecar.protocol.session import Caller
 from sidecar.v1 import control_pb2 as control
 
 GIVEN, KEPT = Target("", "given", WHOLE, ""), Target("", "kept", WHOLE, "")
@@ -34,7 +35,7 @@ async def test_what_was_given_back_is_not_owned_though_the_rest_is_kept() -> Non
         coordinator=None,
     )
     tasks: Any = None
-    asked: Any = SimpleNamespace(token=bytes(16), session="pid:1", targets=(GIVEN, KEPT))
+    asked: Any = SimpleNamespace(token=bytes(16), session="pid:1", targets=(GIVEN, KEPT), caller=Caller("", ""))
     client: Any = SimpleNamespace(connection_id=1, is_alive=lambda: True)
     claims: Any = {GIVEN: GIVEN, KEPT: KEPT}
     ownerships, ticket = Ownerships(rooms, tasks), Ticket(asked, claims, None, {})

@@ -13,6 +13,7 @@ from sidecar.gateway.own import tickets as module
 from sidecar.gateway.own.asked import Target
 from sidecar.gateway.own.owning import Ownerships
 from sidecar.gateway.own.tickets import Stand, Ticket, Tickets
+from sidecar.protocol.session import Caller
 
 TARGETS = [Target("", "", -1, name) for name in "abc"]
 
@@ -22,7 +23,7 @@ def connection(number: int) -> Any:
 
 
 def request(token: bytes, targets: list[Target]) -> Any:
-    return SimpleNamespace(token=token, targets=tuple(targets))
+    return SimpleNamespace(token=token, targets=tuple(targets), caller=Caller(f"User:{token[-1] % 2}", ""))
 
 
 class Remembered(RuleBasedStateMachine):
@@ -92,6 +93,7 @@ class Remembered(RuleBasedStateMachine):
             ]
             assert (first in waiting) if waiting else first is None
         assert {ticket.asked.token for ticket in self.all if self.tickets.get(ticket.asked.token)} == self.known
+        assert self.tickets.of_principal.total() == len(self.tickets)
 
 
 Remembered.TestCase.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)

@@ -12,6 +12,7 @@ from sidecar.changelog import Key
 from sidecar.gateway.own.asked import WHOLE, Target
 from sidecar.gateway.own.owning import Ownerships
 from sidecar.gateway.own.tickets import Stand, Ticket
+from sidecar.protocol.session import Caller
 from sidecar.v1 import control_pb2 as control
 from tests.wait import wait_until
 
@@ -64,7 +65,9 @@ class Ground:
         )
         self.tasks: list[asyncio.Task[None]] = []
         starts: Any = SimpleNamespace(start=lambda work: self.tasks.append(asyncio.create_task(work)))  # pyright: ignore[reportUnknownLambdaType, reportUnknownArgumentType]
-        asked: Any = SimpleNamespace(token=bytes(16), session="pid:1", targets=(LEADER,), read=(LEADER,))
+        asked: Any = SimpleNamespace(
+            token=bytes(16), session="pid:1", targets=(LEADER,), read=(LEADER,), caller=Caller("", "")
+        )
         client: Any = SimpleNamespace(connection_id=1, is_alive=lambda: True, rights=None)
         request: Any = object()
         self.ownerships, self.ticket = Ownerships(rooms, starts), Ticket(asked, {}, request, {})

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import count
 
 from sidecar.access.prospects import Prospect
 from sidecar.changelog import claim_key
+from sidecar.protocol.primitives import at_once
 from sidecar.resources.claim_table import DEPOSED_NAMES, ClaimTable, Effects
+from sidecar.resources.limits import ClaimLimits
 from sidecar.resources.requests import ClaimVerdict, Request, Wish
 from sidecar.resources.waiting import LostTokens
 from sidecar.v1 import control_pb2 as control
@@ -32,8 +35,8 @@ def request(session: str, *wishes: Wish, mode: control.AccessMode = control.EXCL
     return Request(b"%d" % next(TOKENS), session, named or session, mode, wishes)
 
 
-def new_table(**limits: int) -> ClaimTable:
-    return ClaimTable(1, LostTokens(), **{"queue_limit": 10, "claims_limit": 1000, "places_limit": 1000} | limits)
+def new_table(queue: int = 10, of_principal: int = 0, claims: int = 1000, places: int = 1000) -> ClaimTable:
+    return ClaimTable(1, LostTokens(), ClaimLimits(queue, of_principal, claims, places))
 
 
 def ask(table: ClaimTable, asked: Request) -> tuple[ClaimVerdict, Effects]:
@@ -75,7 +78,7 @@ def test_generations_are_the_wikis() -> None:
 def test_what_is_let_go_of_begins_at_1_again() -> None:
     table = new_table()
     assert [generation(table, session, 5) for session in "abc"] == [1, 5, 6]
-    table.apply(table.release(table.keys_of_session("c")))
+    table.apply(table.release(table.keys_of_session("c", 10)))
     assert generation(table, "d", None) == 1
 
 
@@ -129,7 +132,7 @@ def test_nobody_overtakes_on_what_an_earlier_one_waits_for() -> None:
     later = request("c", wish("y"), mode=control.WAIT_FOR_EXCLUSIVE)
     assert ask(table, later)[0].prospect is Prospect.WAIT
     assert generation(table, "d", None, "y") == "HELD"
-    effects = table.apply(table.release(table.keys_of_session("a")))
+    effects = table.apply(table.release(table.keys_of_session("a", 10)))
     assert [place.request for place in effects.ready] == [both]
     assert ask(table, later)[0].prospect is Prospect.WAIT
     _, effects = ask(table, both)
@@ -165,7 +168,7 @@ def test_the_same_token_never_claims_twice() -> None:
 
 
 def test_queues_claims_and_places_are_bounded() -> None:
-    table = new_table(queue_limit=1, claims_limit=2, places_limit=2)
+    table = new_table(queue=1, claims=2, places=2)
     ask(table, request("a", wish("x")))
     ask(table, request("b", wish("x"), mode=control.WAIT_FOR_EXCLUSIVE))
     for session, *wishes in (("c", wish("x")), ("d", wish("x"), wish("y")), ("e", wish("z"), wish("y"), wish("w"))):
@@ -185,3 +188,60 @@ def test_the_newest_names_of_those_deposed_are_kept() -> None:
         ask(table, request(f"s{number}", wish("x"), mode=control.EXCLUSIVE_WITH_FENCING))
     (held,) = table.owners.values()
     assert list(held.deposed) == [f"s{number}" for number in range(4, DEPOSED_NAMES + 4)]
+
+
+def of(principal: str, asked: Request) -> Request:
+    return replace(asked, principal=principal)
+
+
+def error(table: ClaimTable, asked: Request) -> str:
+    verdict, _ = ask(table, asked)
+    return control.Error.Name(verdict.ownerships[0].error)
+
+
+def test_a_principal_has_a_limit_of_its_own_and_leaves_the_rest_to_others() -> None:
+    table = new_table(of_principal=2)
+    assert error(table, of("User:a", request("one", wish("x"), wish("y")))) == "NONE"
+    assert error(table, of("User:a", request("two", wish("z")))) == "QUEUE_FULL"
+    assert error(table, of("User:b", request("three", wish("z")))) == "NONE"
+    fencer = of("User:a", request("two", wish("z"), mode=control.EXCLUSIVE_WITH_FENCING))
+    assert error(table, fencer) == "QUEUE_FULL"
+    assert error(table, of("User:a", request("one", wish("x")))) == "NONE"  # its own already
+    table.apply(table.release(table.keys_of_session("one", 10)))
+    assert error(table, fencer) == "NONE"
+
+
+def test_a_principal_has_as_many_places_in_queues() -> None:
+    table = new_table(of_principal=2)
+    ask(table, of("User:b", request("owner", wish("x"), wish("y"))))
+    first = of("User:a", request("one", wish("x"), wish("y"), mode=control.WAIT_FOR_EXCLUSIVE))
+    second = of("User:a", request("two", wish("x"), mode=control.WAIT_FOR_EXCLUSIVE))
+    assert [error(table, asked) for asked in (first, second, first)] == ["TIMED_OUT", "QUEUE_FULL", "TIMED_OUT"]
+    table.leave([first.token])
+    assert error(table, second) == "TIMED_OUT"
+
+
+def test_clients_without_a_login_are_everybody_and_have_no_such_limit() -> None:
+    table = new_table(of_principal=1)
+    assert error(table, request("one", wish("x"), wish("y"))) == "NONE"
+    assert error(table, of("User:ANONYMOUS", request("two", wish("z"), wish("w")))) == "NONE"
+
+
+def test_a_loaded_table_counts_what_a_principal_owns() -> None:
+    table, former = new_table(of_principal=2), new_table()
+    ask(former, of("User:a", request("pid:1", wish("x"), wish("y"))))
+    at_once(table.load(former.owners.items()))
+    assert error(table, of("User:a", request("pid:2", wish("z")))) == "QUEUE_FULL"
+
+
+def test_a_part_of_what_a_session_owns_is_made_of_whole_requests() -> None:
+    table = new_table()
+    for number in range(10):
+        ask(table, request("a", wish(f"{number}x"), wish(f"{number}y"), wish(f"{number}z")))
+    sizes: list[int] = []
+    while some := table.keys_of_session("a", 5):
+        sizes.append(len(some))
+        tokens = {table.owners[key].token for key in some}
+        assert all(table.keys_of_token(token) <= set(some) for token in tokens)
+        table.apply(table.release(some))
+    assert sizes == [6] * 5

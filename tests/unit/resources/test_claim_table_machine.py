@@ -10,13 +10,16 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from sidecar.access.prospects import Prospect
 from sidecar.changelog import Key, claim_key
+from sidecar.protocol.primitives import at_once
 from sidecar.resources.claim_table import Change, ClaimTable, Effects
+from sidecar.resources.limits import ClaimLimits
 from sidecar.resources.requests import ClaimVerdict, Request, Wish
 from sidecar.resources.waiting import LostTokens
 from sidecar.v1 import control_pb2 as control
 from tests.unit.resources.reference import EXCLUSIVE, FENCING, WAIT, Asked, Reference, Thing
 
 QUEUE = 3
+ALL = 1_000
 THINGS = (
     Thing("", name="lock"),
     Thing("g", name="lock"),
@@ -63,7 +66,7 @@ wishes = st.lists(
 
 
 def new_table() -> ClaimTable:
-    return ClaimTable(1, LostTokens(), queue_limit=QUEUE, claims_limit=100, places_limit=100)
+    return ClaimTable(1, LostTokens(), ClaimLimits(QUEUE, claims=100, places=100))
 
 
 class Tables(RuleBasedStateMachine):
@@ -109,8 +112,8 @@ class Tables(RuleBasedStateMachine):
     def end_of_a_session(self, session: str) -> None:
         self.model.owners = {thing: held for thing, held in self.model.owners.items() if held.session != session}
         self.model.line = [each for each in self.model.line if each.session != session]
-        self._note(self.table.apply(self.table.release(self.table.keys_of_session(session))))
-        self._note(self.table.leave(self.table.waiting.of_session(session)))
+        self._note(self.table.apply(self.table.release(self.table.keys_of_session(session, ALL))))
+        self._note(self.table.leave(self.table.waiting.of_session(session, ALL)))
 
     @precondition(lambda self: self.table.waiting.by_token)
     @rule(data=st.data())
@@ -124,9 +127,9 @@ class Tables(RuleBasedStateMachine):
         """Another node coordinates: owners are known, places are not."""
         before, self.table = (
             self.table,
-            ClaimTable(1, LostTokens(), queue_limit=QUEUE, claims_limit=100, places_limit=100),
+            ClaimTable(1, LostTokens(), ClaimLimits(QUEUE, claims=100, places=100)),
         )
-        self.table.load(before.owners.items())
+        at_once(self.table.load(before.owners.items()))
         self.model.line.clear()
         self.ready.clear()
 
@@ -203,7 +206,7 @@ class Tables(RuleBasedStateMachine):
     def teardown(self) -> None:
         """Once everybody let go, all who wait have their turn, one after the other, and nothing is left of them."""
         for session in "abcd":
-            self._note(self.table.apply(self.table.release(self.table.keys_of_session(session))))
+            self._note(self.table.apply(self.table.release(self.table.keys_of_session(session, ALL))))
         while self.table.waiting.by_token:
             place = next(place for place in self.table.waiting.by_token.values() if self.table.is_ready(place))
             self._note(self.table.leave([place.token]))
