@@ -1,4 +1,6 @@
-"""Calls about logins and rules: SaslHandshake, SaslAuthenticate, DescribeAcls, and about delegation tokens."""
+"""Calls about logins and rules: SaslHandshake, SaslAuthenticate, DescribeAcls, DescribeClientQuotas, and about
+delegation tokens.
+"""
 
 import base64
 from collections.abc import Mapping
@@ -104,6 +106,39 @@ class DescribeAcls(View[DescribedAcls], of=security.DESCRIBE_ACLS, version=2):
             for acl in resource["acls"]
         )
         return DescribedAcls(values["error_code"], values["error_message"], bindings)
+
+
+class QuotaEntry(NamedTuple):
+    """The quotas of one entity, by key. `entity`: names by type (`user`, `client-id`, `ip`), None for the default."""
+
+    entity: Mapping[str, str | None]
+    values: Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class DescribedQuotas:
+    """Answer of DescribeClientQuotas; `error` is 31 CLUSTER_AUTHORIZATION_FAILED without the right."""
+
+    error: int
+    message: str | None
+    entries: tuple[QuotaEntry, ...]
+
+
+class DescribeClientQuotas(View[DescribedQuotas], of=security.DESCRIBE_CLIENT_QUOTAS, version=1):
+    """All quotas of the cluster (KIP-546). Takes DESCRIBE_CONFIGS on the cluster."""
+
+    def asked(self) -> Values:
+        return {"components": [], "strict": False}
+
+    def answered(self, values: Values) -> DescribedQuotas:
+        entries = tuple(
+            QuotaEntry(
+                {each["entity_type"]: each["entity_name"] for each in entry["entity"]},
+                {each["key"]: each["value"] for each in entry["values"]},
+            )
+            for entry in values["entries"] or ()
+        )
+        return DescribedQuotas(values["error_code"], values["error_message"], entries)
 
 
 @dataclass(frozen=True, slots=True)
