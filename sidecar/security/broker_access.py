@@ -10,6 +10,7 @@ from typing import Final, Protocol
 from sidecar.security.credentials import Credentials, PasswordCredentials, PasswordFile, TokenCredentials
 from sidecar.security.files import FileError, MadeOfFiles
 from sidecar.security.mechanisms import OAUTHBEARER
+from sidecar.security.principal_mapping import ANONYMOUS
 from sidecar.security.tls import TlsFiles, client_context
 from sidecar.security.tokens import ClientCredentials, Tokens, load_provider
 from sidecar.security.web import WebClient
@@ -82,6 +83,16 @@ def broker_access(settings: BrokerSettings, on_change: Callable[[FileError | Non
         tls = MadeOfFiles(files.paths, make, on_change)
     credentials = _credentials(settings) if protocol.startswith("SASL_") else None
     return BrokerAccess(tls, credentials)
+
+
+def user_at_brokers(settings: BrokerSettings) -> str | None:
+    """The name that brokers have for this node's user, without `User:`. None if the node cannot know it: brokers map
+    certificates and tokens to names by rules of their own.
+    """
+    if settings.kafka_security_protocol.startswith("SASL_"):
+        return settings.kafka_sasl_username
+    shows_certificate = settings.kafka_security_protocol == "SSL" and settings.kafka_ssl_certificate is not None
+    return None if shows_certificate else ANONYMOUS
 
 
 def access_of(settings: BrokerSettings) -> BrokerAccess:

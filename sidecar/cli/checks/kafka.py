@@ -15,6 +15,7 @@ from typing import Final, NamedTuple
 
 from sidecar.changelog.topics import TopicNames, check
 from sidecar.cli.checks.finding import Finding, fail, ok, warn
+from sidecar.cli.checks.quotas import check_quotas
 from sidecar.cli.output import counted
 from sidecar.cluster.upstream import KafkaUpstream
 from sidecar.exclusive.advice import read_by_offsets, weak_fence
@@ -186,6 +187,7 @@ async def check_kafka(
         found += await _internal_topics(upstream, settings.cluster)
         found += await _keep_alive(upstream, governed)
         found += await _tokens(upstream, settings)
+        found += await check_quotas(upstream, settings)
         found += await _readers(upstream, shadows, nodes)
     except (UpstreamError, KafkaError) as error:
         found.append(fail("kafka", str(error), _EVERY_BROKER, _NO_NODE))
