@@ -42,6 +42,8 @@ from sidecar.shadow.views import Read
 MAIN: Final = 0
 """The lane of a client's ordinary requests to one broker."""
 
+MOST_FETCHED: Final = 2**31 - 1
+"""The limit of a Fetch, in bytes, without a quota."""
 _LAST_S: Final = 10.0
 """How long a broker connection stays open, in seconds, if it was opened after its client had disconnected."""
 _HEAD: Final = Struct(">ihhi")
@@ -269,6 +271,8 @@ class Client:
     identity_error: KafkaError | None = None
     bound_sessions: set[str] = field(default_factory=set[str])
     """The sessions `pid:N` that Own and Watch requests named on this connection."""
+    most_fetched: int = MOST_FETCHED
+    """The most bytes that one of its Fetches may bring from a poll of the node, by its quota."""
     _allowance: Allowance | None = None
     uses_own_apis: bool = False
     governed: ProducingState = field(default_factory=ProducingState)
@@ -300,6 +304,11 @@ class Client:
         if self.refusals is not None:
             client_id = b"" if self.identity is None else self.identity.raw
             self.refusals.note(client_id, self.connection.host, topic, code, reason)
+
+    @property
+    def is_known(self) -> bool:
+        """Whether the client has logged in, if it has to: before that its principal stands for nobody."""
+        return self.login is None or self.login.done
 
     @property
     def has_claims(self) -> bool:

@@ -287,6 +287,8 @@ class FetchApi:
         return self._claims.may_fetch(part.topic, part.partition, client)
 
     def _share(self, client: Client, request: Request, fields: FetchRequest, asked: list[Asked]) -> bool:
+        if fields.max_bytes > client.most_fetched:
+            fields = fields._replace(max_bytes=client.most_fetched)
         found = self.tails.offer(asked, fields.max_bytes)
         if found is None:
             return False

@@ -21,7 +21,7 @@ from sidecar.gateway.coordinators import CROWD
 from sidecar.gateway.enforcement import OPERATORS_ALONE, AmendedExchange, Enforcement
 from sidecar.gateway.logins import UNNAMED, ClientListener, check_login, with_logins
 from sidecar.gateway.logins import VERSIONS as LOGIN_VERSIONS
-from sidecar.gateway.quotas import MeteredConnection, Quotas
+from sidecar.gateway.metering import Metering
 from sidecar.gateway.refusals import Refusals
 from sidecar.network.admission import Admission, ConnectionLimits, open_files
 from sidecar.network.client import ClientConnection
@@ -75,12 +75,6 @@ class Apis(NamedTuple):
 
     hot: dict[int, HotApi]
     cold: dict[int, ColdApi]
-
-
-def _principal_of(connection: ClientConnection) -> str | None:
-    """The principal of a connection; None before its login."""
-    client: Client = connection.state
-    return client.principal if client.login is None or client.login.done else None
 
 
 class _Links:
@@ -142,8 +136,8 @@ class Gateway:
         self._memory = memory
         self.answers: AnswerMemory | None = None
         """Set before the first client connects, if the answers that clients have not read are bounded."""
-        self.quotas: Quotas | None = None
-        """Set before the first client connects, if principals have quotas."""
+        self.metering = Metering()
+        """Its quotas are set before the first client connects."""
         self.newcomer: Callable[[ClientConnection], None] = lambda _connection: None
         """Called for a connection that has to send a request soon."""
         self._apis = Apis({}, {})
@@ -174,10 +168,7 @@ class Gateway:
         """The protocol factory of a listener's socket; by default of the first listener."""
         self._next_connection += 1
         number, limit, memory = self._next_connection, self._request_limit, self._memory
-        if self.quotas is None:
-            connection = ClientConnection(self, number, limit, memory)
-        else:
-            connection = MeteredConnection(self, number, limit, memory, self.quotas, _principal_of)
+        connection = ClientConnection(self, number, limit, memory)
         connection.answers = self.answers
         connection.listener = self._listeners[0] if listener is None else listener
         return connection
@@ -199,6 +190,7 @@ class Gateway:
         if self.enforcement is not None:
             client.rights = self.enforcement.rights(client)
         self.clients[connection.id] = client
+        self.metering.apply(client)
         self._hooks.client_connected(listener.name)
         if listener.tls is not None and connection.tls is not None:
             try:
@@ -214,7 +206,8 @@ class Gateway:
             self.newcomer(connection)
 
     def _admits(self, client: Client) -> bool:
-        """Whether the client's principal may have one more connection."""
+        """Called when a client's principal is known. Returns whether that may have one more connection."""
+        self.metering.apply(client)
         seat, principal = client.connection.seat, client.principal
         return seat is None or principal == ANONYMOUS or self.admission.name(seat, principal, client.connection.host)
 
@@ -272,6 +265,7 @@ class Gateway:
         else:
             is_kafkas = client.identity.name == _KAFKAS_CLIENT and (client.rights is None or not client.rights.enforced)
             client.identity_error = _NOT_KAFKAS if is_kafkas else None
+        self.metering.apply(client)
 
     async def _run(self, client: Client, exchange: Exchange, request: Request) -> None:
         connection = client.connection
@@ -328,6 +322,7 @@ class Gateway:
         if client is None:
             return
         client.links.close()
+        self.metering.end(client)
         logins = connection.listener.logins
         if logins is not None:
             logins.closed(client)

@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from sidecar.gateway.client import Client
+from sidecar.gateway.kafka_quotas import SentAs
 from sidecar.gateway.source_check import send_read
 from sidecar.gateway.whole_fetch import FetchExchange, LeaderPoll, Node
 from sidecar.network.framing import Frame
@@ -191,6 +192,12 @@ class SplitFetch(GatheredFetch):
         self._poll_bytes = fields.max_bytes
         self._deadline = 0.0
         self._refused: dict[tuple[bytes, int], Octets] = {}
+
+    @property
+    def sent_as(self) -> SentAs:
+        """See `FetchExchange`. A request that reads shadows besides other topics counts as theirs."""
+        renames = any(poll.reads[0].is_renamed for poll in self._taken.values())
+        return SentAs.NODE_FOR_CLIENT if renames else SentAs.CLIENT
 
     def refuse(self, part: FetchPart, code: int) -> None:
         """Refuse a partition. The client gets the error at once, with the results of other partitions so far."""

@@ -285,6 +285,8 @@ class OrdinaryProduce:
         client.ordinary.were_sent = True
         if exchange is None:
             client.links.unconfirmed(connection, [part.topic for part in fields.parts])
+            if client.connection.meter is not None:
+                client.connection.meter.unanswered(request, 0)
         client.send(connection, request, exchange)
 
     def send(self, merge: SplitProduce, request: Request, leader: int, parts: list[ProducePart]) -> None:

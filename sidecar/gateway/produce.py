@@ -69,7 +69,7 @@ class MergedProduce(SplitProduce):
     connection.
     """
 
-    __slots__ = ("_hints", "_places", "_results", "is_governed")
+    __slots__ = ("_hints", "_places", "_results", "as_node", "is_governed")
 
     def __init__(
         self, client: Client, request: Request, hints: LeaderHints, fields: ProduceRequest, *, is_governed: bool = False
@@ -81,6 +81,8 @@ class MergedProduce(SplitProduce):
         self.fields = fields
         self.replies = []
         self.is_governed = is_governed
+        self.as_node = self.request_bytes if is_governed else 0
+        """How many bytes of the request the node sends in its own name; known for clients with quotas."""
         self._results: dict[tuple[bytes, int], ProduceResult] = {}
         self._places: set[tuple[bytes, int]] | None = None
         """The partitions of the request; filled by the first call of `awaits`."""
@@ -247,8 +249,15 @@ class ProduceApi:
     def _merged(self, client: Client, request: Request, fields: ProduceRequest) -> MergedProduce:
         """The exchange that merges the request's outcomes; awaits its turn to answer unless acks=0."""
         merge = MergedProduce(client, request, self._hints, fields)
+        meter = client.connection.meter
+        if meter is not None:
+            sizes = [(part.end - part.start, self._kinds[part.topic] is TopicKind.GOVERNED) for part in fields.parts]
+            ordinary = sum(size for size, is_governed in sizes if not is_governed)
+            merge.as_node = request.frame.size - ordinary if any(is_governed for _, is_governed in sizes) else 0
         if fields.acks != 0:
             client.connection.expect(merge)
+        elif meter is not None:
+            meter.unanswered(request, merge.as_node)
         return merge
 
     def _is_plain(self, client: Client, request: Request, fields: ProduceRequest) -> bool:

@@ -1,9 +1,5 @@
-"""Quotas of clients by principal, per node as Kafka's are per broker: bytes of Produce, bytes of answers to Fetch,
-requests, each per second. Off unless set: then connections are ordinary `ClientConnection`s.
-
-As on brokers since KIP-219: the answer is sent at once, its `throttle_time_ms` is the time by which the client is over
-its quota, and the node does not read the connection for that time. There are no errors. `Rate` and `Quotas` decide;
-`MeteredConnection` acts.
+"""Quotas that a node's settings give each principal, per node as Kafka's are per broker: bytes of Produce, bytes of
+answers to Fetch, requests, each per second. Off unless set. Kafka's own are in `kafka_quotas`; `metering` charges both.
 
 Audiences limit the readers of one shadow at a node, so that no audience starves another one (PIP-180): the number of
 connections (places), and the bytes of records per second of all together. Both are off unless set.
@@ -17,34 +13,22 @@ connections (places), and the bytes of records per second of all together. Both 
 Readers that use the source's name are no audience and have no such limits.
 """
 
-import asyncio
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from struct import Struct
+from functools import partial
 from typing import Final
 
 from sidecar.gateway.client import Client
-from sidecar.network.client import ClientConnection
-from sidecar.network.framing import Frame
-from sidecar.network.handling import Handler, Pause
-from sidecar.network.memory import RequestMemory
-from sidecar.network.request import Exchange
+from sidecar.gateway.throttling import Mute
+from sidecar.network.handling import Pause
 from sidecar.protocol.api import FETCH, PRODUCE
-from sidecar.protocol.primitives import MalformedFrameError, Octets, Reader
-from sidecar.protocol.produce_upstream import throttle_at
 
 WINDOW_S: Final = 1.0
 """The unused quota of this many seconds may be used at once (Kafka's `quota.window.size.seconds`)."""
 MOST_S: Final = 11.0
 """The longest time that a client has to wait: Kafka's window times its `quota.window.num`."""
 _PRINCIPALS: Final = 10_000
-_I32: Final = Struct(">i")
-_HEAD_BYTES: Final = 8
-"""Length prefix and correlation id."""
-_SAYING: Final = frozenset({PRODUCE, FETCH})
-"""APIs whose answers have a `throttle_time_ms` from version 1 on."""
-_FETCH_FLEXIBLE: Final = 12
 
 
 class Rate:
@@ -76,30 +60,6 @@ class QuotaLimits:
     def any(self) -> bool:
         """Whether any quota is set."""
         return bool(self.producer or self.consumer or self.requests)
-
-
-class Mute:
-    """Pauses reading of a connection for the longest of the requested times."""
-
-    __slots__ = ("_timer", "_until")
-
-    def __init__(self) -> None:
-        self._timer: asyncio.TimerHandle | None = None
-        self._until = 0.0
-
-    def extend(self, connection: ClientConnection, pause: Pause, seconds: float) -> None:
-        """Pause for at least `seconds` from now on."""
-        loop = asyncio.get_running_loop()
-        until = loop.time() + seconds
-        if until > self._until:
-            self.end()
-            self._until, self._timer = until, loop.call_at(until, connection.resume, pause)
-            connection.pause(pause)
-
-    def end(self) -> None:
-        """Cancel the timer that ends the pause."""
-        if self._timer is not None:
-            self._timer.cancel()
 
 
 class _Used:
@@ -143,84 +103,6 @@ class Quotas:
         if wait:
             self._throttled(key, wait)
         return wait
-
-
-class MeteredConnection(ClientConnection):
-    """A client connection whose traffic counts against quotas. `principal` returns its current principal, None before
-    its login. Traffic before the login counts for no principal, as on a broker: else strangers could use up a quota
-    that all clients need to log in.
-    """
-
-    __slots__ = ("_muted", "_principal", "_quotas")
-
-    def __init__(
-        self,
-        handler: Handler[ClientConnection],
-        connection_id: int,
-        request_limit: int,
-        memory: RequestMemory | None,
-        quotas: Quotas,
-        principal: Callable[[ClientConnection], str | None],
-    ) -> None:
-        super().__init__(handler, connection_id, request_limit, memory)
-        self._quotas = quotas
-        self._principal = principal
-        self._muted = Mute()
-
-    def forward_now(self, exchange: Exchange, frame: Frame, head: Octets = b"") -> bool:
-        """See `ClientConnection`. Charges an answer that is next in turn; others are charged in `answer_ready`."""
-        if next(self.pending, None) is exchange:
-            wait_ms = self._charge(exchange, len(head) + frame.end - frame.start)
-            if wait_ms and exchange.key in _SAYING:
-                whole = bytes(head) + bytes(memoryview(frame.buffer)[frame.start : frame.end])
-                exchange.replace_answer([with_throttle(whole, exchange.key, exchange.version, wait_ms)])
-                super().answer_ready(exchange)
-                return True
-        return super().forward_now(exchange, frame, head)
-
-    def answer_ready(self, exchange: Exchange) -> None:
-        """See `ClientConnection`."""
-        if not self.closed:
-            wait_ms = self._charge(exchange, exchange.answer_bytes)
-            if wait_ms and exchange.key in _SAYING:
-                whole = b"".join(map(bytes, exchange.take_answer()))
-                exchange.replace_answer([with_throttle(whole, exchange.key, exchange.version, wait_ms)])
-        super().answer_ready(exchange)
-
-    def _charge(self, exchange: Exchange, answer_bytes: int) -> int:
-        principal = self._principal(self)
-        if principal is None:
-            return 0
-        wait = self._quotas.charge(principal, exchange.key, exchange.request_bytes, answer_bytes)
-        if wait:
-            self._muted.extend(self, Pause.THROTTLED, wait)
-        return round(wait * 1000)
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        """See `ClientConnection`."""
-        self._muted.end()
-        super().connection_lost(exc)
-
-
-def with_throttle(answer: bytes, key: int, version: int, wait_ms: int) -> bytes:
-    """The answer to Produce or Fetch with a `throttle_time_ms` of at least `wait_ms`, if its version has the field."""
-    if version < 1 or key not in _SAYING:
-        return answer
-    try:
-        at = throttle_at(answer, version) if key == PRODUCE else _behind_head(answer, version)
-    except MalformedFrameError:  # the client gets the broker's answer unchanged
-        return answer
-    if _I32.unpack_from(answer, at)[0] >= wait_ms:
-        return answer
-    found = bytearray(answer)
-    _I32.pack_into(found, at, wait_ms)
-    return bytes(found)
-
-
-def _behind_head(answer: bytes, version: int) -> int:
-    reader = Reader(answer, _HEAD_BYTES)
-    reader.tags(version >= _FETCH_FLEXIBLE)
-    return reader.position
 
 
 # Audiences ------------------------------------------------------------------------------------------------------------
@@ -303,7 +185,11 @@ class Audiences:
         wait = rate.use(record_bytes, now)
         client = self._clients.get(connection)
         if wait and client is not None:
-            self._muted.setdefault(connection, Mute()).extend(client.connection, Pause.AUDIENCE, wait)
+            muted = self._muted.get(connection)
+            if muted is None:
+                pause, resume = client.connection.pause, client.connection.resume
+                muted = self._muted[connection] = Mute(partial(pause, Pause.AUDIENCE), partial(resume, Pause.AUDIENCE))
+            muted.extend(wait)
 
     def client_closed(self, client: Client) -> None:
         """Free the places of a client that has disconnected."""

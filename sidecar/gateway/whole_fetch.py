@@ -15,6 +15,7 @@ from sidecar.cluster.upstream import KafkaUpstream
 from sidecar.fanout.ends import Ends
 from sidecar.fanout.tails import Tails
 from sidecar.gateway.client import Client
+from sidecar.gateway.kafka_quotas import SentAs
 from sidecar.gateway.leader_hints import LeaderHints
 from sidecar.network.framing import Frame
 from sidecar.network.request import Exchange, Request
@@ -59,6 +60,11 @@ class FetchExchange(Exchange):
         self._client = client
         self._parts = fields.parts
         self._isolation = fields.isolation
+
+    @property
+    def sent_as(self) -> SentAs:
+        """In whose name its logs were read."""
+        return SentAs.CLIENT
 
     def partitions(self) -> Iterable[tuple[bytes, int]]:
         """The partitions of the request, by the client's names."""
@@ -145,6 +151,10 @@ class WholeFetch(LeaderPoll, FetchExchange):
         FetchExchange.__init__(self, client, request, fields, node)  # `super` costs more
         self._names = names
         self._ends = ends
+
+    @property
+    def sent_as(self) -> SentAs:
+        return SentAs.CLIENT if self._names is None else SentAs.NODE_FOR_CLIENT
 
     def answer_received(self, frame: Frame) -> None:
         if (

@@ -13,7 +13,7 @@ from typing import Any, Final, cast
 
 from sidecar.network.admission import Seat
 from sidecar.network.framing import FRAMES_A_TURN, Frame, Outbox
-from sidecar.network.handling import Handler, Pause, Repeating
+from sidecar.network.handling import Handler, Meter, Pause, Repeating
 from sidecar.network.keepalive import probe_when_idle
 from sidecar.network.listening import hold_back_nothing, host_port
 from sidecar.network.memory import RequestMemory
@@ -50,6 +50,7 @@ class ClientConnection(Reading):
         "host",
         "id",
         "listener",
+        "meter",
         "peer",
         "repeating",
         "seat",
@@ -75,6 +76,7 @@ class ClientConnection(Reading):
         self.since_ms = int(time.time() * 1000)
         self.bytes_in = 0
         self.repeating: Repeating | None = None
+        self.meter: Meter | None = None
         self._handler = handler
         self._outbox = Outbox()
         self._going_on = self._has_turn = self._relieving = False
@@ -93,6 +95,8 @@ class ClientConnection(Reading):
         if exchanges and exchanges[-1].is_patient:
             exchanges[-1].hurry()
         exchanges.append(exchange)
+        if self.meter is not None:
+            self.meter.expected(exchange)
         if exchange.weight:
             self._weight += exchange.weight
             if len(exchanges) > 1:
@@ -101,12 +105,12 @@ class ClientConnection(Reading):
             self.pause(Pause.UNANSWERED)
 
     def forward_now(self, exchange: Exchange, frame: Frame, head: Octets = b"") -> bool:
-        """Write `head` and a broker's answer at once if this exchange is the next to be answered. Return whether the
-        answer needs no more work.
-        """
+        """Write `head` and a broker's answer if this exchange is next. Return whether the answer needs no more work."""
         exchanges = self._exchanges
         if not exchanges or exchanges[0] is not exchange:
             return self.closed
+        if self.meter is not None and (amended := self.meter.forwarded(exchange, frame, head)) is not None:
+            frame, head = amended, b""
         exchanges.popleft()
         self._weight -= exchange.weight
         size = len(head) + frame.end - frame.start
@@ -133,6 +137,8 @@ class ClientConnection(Reading):
         """Called by an exchange that has its answer. If the exchange is the next to be answered, write the answer and
         the ready ones after it; else count the waiting answer.
         """
+        if self.meter is not None and not self.closed:
+            self.meter.answered(exchange)
         exchanges, size = self._exchanges, exchange.answer_bytes
         if exchanges and exchanges[0] is exchange:
             exchanges.popleft()
@@ -250,9 +256,7 @@ class ClientConnection(Reading):
         self.pause(Pause.HELD)
 
     def park(self) -> None:
-        """Keep reading while the held request waits, maybe for minutes, to notice when the peer disconnects. Later
-        requests wait.
-        """
+        """Keep reading while the held request waits, to notice when the peer disconnects; later requests wait."""
         self._is_parked = True
         if self._pause == Pause.HELD and not self._is_crowded():
             self._read_on()

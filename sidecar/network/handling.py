@@ -5,6 +5,7 @@ from typing import Protocol, TypeVar
 
 from sidecar.network.framing import Frame
 from sidecar.network.request import Exchange, Request
+from sidecar.protocol.primitives import Octets
 
 
 class Pause(IntFlag):
@@ -36,6 +37,28 @@ class Repeating(Protocol):
         """Return whether it handled this request. Called only while no request is unanswered; the frame may be
         borrowed.
         """
+        ...
+
+
+class Meter(Protocol):
+    """Counts the traffic of a connection whose client has quotas."""
+
+    def expected(self, exchange: Exchange) -> None:
+        """Count a request that will be answered. Requests behind it are not read while the client is over a quota."""
+        ...
+
+    def answered(self, exchange: Exchange) -> None:
+        """Count an answer before it is written, and write the throttle time into it."""
+        ...
+
+    def forwarded(self, exchange: Exchange, frame: Frame, head: Octets) -> Frame | None:
+        """As `answered`, for a broker's frame behind a head of the node. Returns the frame to write for both; None if
+        they stay as they are.
+        """
+        ...
+
+    def unanswered(self, request: Request, as_node: int) -> None:
+        """Count a request that gets no answer. `as_node`: how many of its bytes the node sends on in its own name."""
         ...
 
 

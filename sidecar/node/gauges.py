@@ -35,6 +35,9 @@ def observe(node: Parts, rooms: Rooms) -> None:
     metrics.read_gauge("config_last_reload_success_timestamp_seconds", lambda: node.settings_read)
     if rooms.acls is not None:
         metrics.read_gauge("acls_age_seconds", _age_of(rooms.acls))
+    quotas = rooms.quotas
+    metrics.read_gauge("client_quotas", lambda: 0.0 if quotas is None else float(len(quotas.quotas)))
+    metrics.read_gauge("client_quotas_readable", lambda: float(quotas is None or quotas.is_read))
     metrics.read_gauge("live_nodes", lambda: float(len(node.nodes.placement.nodes)))
 
 

@@ -117,6 +117,21 @@ class NodeHooks:
                 "acls_unreadable", problem=str(error), effect="clients have the rights that were read last"
             )
 
+    def client_quotas_changed(self, count: int) -> None:
+        self._log.info("client_quotas_read", quotas=count)
+
+    def client_quotas_failed(self, error: Exception) -> None:
+        if self._seldom("client quotas"):
+            self._log.warning(
+                "client_quotas_unreadable",
+                problem=str(error),
+                effect="governed topics and shared reads have the quotas that were read last, or none",
+                remedy="allow the node DESCRIBE_CONFIGS on the cluster, or set SIDECAR_CLIENT_QUOTAS=false",
+            )
+
+    def over_client_quota(self, quota: str, level: str, seconds: float) -> None:
+        self._metrics.over_client_quota(quota, level, seconds)
+
     def acted(self, act: Act) -> None:
         """Write an event of the audit log: what a client changed, or was refused, as the admin port does."""
         more = {"more": act.more} if act.more else {}

@@ -10,6 +10,7 @@ from contextlib import suppress
 from typing import Final
 
 from sidecar.gateway.handler import Gateway
+from sidecar.gateway.kafka_quotas import UNKNOWN_USER, KafkaQuotas
 from sidecar.gateway.logins import ClientListener
 from sidecar.gateway.quotas import AudienceLimits, Audiences, QuotaLimits, Quotas
 from sidecar.network.admission import Admission, ConnectionLimits, open_files, parse_overrides
@@ -17,12 +18,14 @@ from sidecar.network.aside import Opened
 from sidecar.network.client import ClientConnection
 from sidecar.network.idling import IdleWatch
 from sidecar.network.memory import RequestMemory
-from sidecar.network.slices import AtWork
+from sidecar.network.slices import AtWork, in_slices
 from sidecar.network.turn import TURN
 from sidecar.network.unread import AnswerMemory
 from sidecar.node.connecting import ClientSockets
 from sidecar.node.hooks import NodeHooks
+from sidecar.node.parts import Parts
 from sidecar.protocol.limits import BOUNDS
+from sidecar.security.broker_access import user_at_brokers
 from sidecar.settings import Settings
 from sidecar.telemetry.hooks import NodeMetrics
 
@@ -56,7 +59,7 @@ def admission_of_clients(settings: Settings, hooks: NodeHooks) -> Admission:
 
 def bound_clients(gateway: Gateway, sockets: ClientSockets, settings: Settings, metrics: NodeMetrics) -> None:
     """Apply the limits of clients; to be called before the first one connects."""
-    gateway.answers, gateway.quotas = answer_memory(settings, metrics), quotas(settings, metrics)
+    gateway.answers, gateway.metering.own = answer_memory(settings, metrics), quotas(settings, metrics)
     bound_work(settings, metrics)
     count_logins(sockets.listeners, metrics)
     metrics.read_gauge("tls_handshakes_unfinished", lambda: float(sockets.unfinished))
@@ -102,6 +105,19 @@ def quotas(settings: Settings, metrics: NodeMetrics) -> Quotas | None:
         settings.quota_producer_byte_rate, settings.quota_consumer_byte_rate, settings.quota_request_rate
     )
     return Quotas(limits, metrics.throttled) if limits.any else None
+
+
+def kafka_quotas(node: Parts, gateway: Gateway) -> KafkaQuotas | None:
+    """Return Kafka's quotas, which hold for clients once they are read; None if they are not enforced."""
+    if not node.settings.client_quotas:
+        return None
+
+    def changed() -> None:
+        gateway.tasks.start(in_slices(gateway.metering.apply_to_all(gateway.clients)))
+
+    user = user_at_brokers(node.settings) or UNKNOWN_USER
+    found = gateway.metering.kafka = KafkaQuotas(node.upstream, user, node.hooks, changed)
+    return found
 
 
 def audiences(settings: Settings, gateway: Gateway) -> Audiences | None:

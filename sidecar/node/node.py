@@ -110,6 +110,8 @@ class Node(Parts):
         if rooms.acls is not None:
             await self._read_acls(rooms.acls)
         ownerships = await open_gateway(self, rooms)
+        if rooms.quotas is not None:
+            await rooms.quotas.try_to_read()
         await self._listening.start()
         watch = ClientWatch(lambda: [client.connection for client in gateway.clients.values()])
         idle = idle_watch(settings, gateway)
@@ -131,6 +133,8 @@ class Node(Parts):
         ]
         if rooms.acls is not None:
             self._background.append(rooms.loops.start("ACLs", rooms.acls.run))
+        if rooms.quotas is not None:
+            self._background.append(rooms.loops.start("client quotas", rooms.quotas.run))
         self.state, self.problem = NodeState.SERVING, ""
         gc.collect()
         gc.freeze()  # objects of the start live as long as the node

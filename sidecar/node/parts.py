@@ -18,6 +18,7 @@ from sidecar.exclusive.keeper import Keeper
 from sidecar.forwarder.forwarder import Forwarder
 from sidecar.gateway.enforcement import AclMirror
 from sidecar.gateway.handler import Gateway
+from sidecar.gateway.kafka_quotas import KafkaQuotas
 from sidecar.gateway.owners import CatchingUp
 from sidecar.network.tasks import Loops
 from sidecar.node.connecting import access_to_kafka, advertised, listener_facts
@@ -53,6 +54,8 @@ class Rooms:
     shadow_keeper: ShadowKeeper
     acls: AclMirror | None
     """None if Kafka's ACLs are not enforced on clients."""
+    quotas: KafkaQuotas | None
+    """None if Kafka's client quotas are not enforced."""
 
 
 class Parts:

@@ -20,6 +20,7 @@ from sidecar.gateway.handler import Gateway
 from sidecar.gateway.owners import CatchingUp
 from sidecar.gateway.severing import Severing
 from sidecar.network.tasks import Loops
+from sidecar.node.limits import kafka_quotas
 from sidecar.node.parts import Parts, Rooms
 from sidecar.resources.coordinator import Coordinator
 from sidecar.resources.lease import CoordinatorLease
@@ -115,6 +116,7 @@ def compose(node: Parts, gateway: Gateway, changelog: Changelog) -> Rooms:
         keeper,
         shadow_keeper,
         acls,
+        kafka_quotas(node, gateway),
     )
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Annotated, Final
 
 from sidecar.protocol.limits import MOST_CONNECTIONS, MOST_ELEMENTS, OPENED_A_SECOND, SLICE
-from sidecar.settings.checks import Bytes, Count, Milliseconds, Needs, setting
+from sidecar.settings.checks import Bytes, Count, Flag, Milliseconds, Needs, setting
 
 _DAY_MS: Final = 86_400_000
 
@@ -124,6 +124,12 @@ class Limits:
     )
     quota_request_rate: Count = setting(
         0, "Requests per second and principal, of any API. 0: no quota.", between=(0, 10_000_000)
+    )
+    client_quotas: Flag = setting(
+        True,
+        "Read Kafka's client quotas, and enforce them for what this node sends in its own name: governed batches, polls"
+        " that readers share, and what brokers see under another user than the client's. Takes DESCRIBE_CONFIGS on the"
+        " cluster.",
     )
     shadow_max_readers: Count = setting(
         0,

@@ -72,6 +72,11 @@ GAUGES: Final = {
     "response_memory_bytes": "Memory for answers of 64 KiB or more that are being received, or were not read yet.",
     "response_memory_waiting": "Answers of brokers that are not received yet, because that memory is used up.",
     "acls_age_seconds": "Seconds since Kafka's ACLs were read; 0 if they are not enforced.",
+    "client_quotas": "Client quotas of Kafka that this node knows; 0 if there are none, or they cannot be read.",
+    "client_quotas_readable": (
+        "1 while brokers show their client quotas to this node, or SIDECAR_CLIENT_QUOTAS is off. 0: those of governed"
+        " topics and shared reads may not be enforced."
+    ),
     "config_last_reload_successful": "1 if the last reading of the settings found no errors, else 0.",
     "config_last_reload_success_timestamp_seconds": "When the settings were last read without errors.",
 }
@@ -106,6 +111,10 @@ REDIS_ERRORS: Final[tuple[str, ...]] = (
 )  # fmt: skip
 
 
+_QUOTAS: Final = ("producer_byte_rate", "consumer_byte_rate")
+_LEVELS: Final = ("user", "client-id", "user,client-id")
+
+
 def _each(*words: str) -> list[tuple[str, ...]]:
     return [(word,) for word in words]
 
@@ -132,6 +141,15 @@ COUNTED: Final = {
         "Requests with which clients were over their quotas.", ("api",), _each("Fetch", "Produce")
     ),
     "client_throttle_seconds": Counted("Time for which they had to wait."),
+    "client_quota_throttles": Counted(
+        "Requests with which clients were over quotas of Kafka that this node enforces, by the quota and by what it"
+        " is set for.",
+        ("quota", "level"),
+        [*product(_QUOTAS, _LEVELS)],
+    ),
+    "client_quota_throttle_seconds": Counted(
+        "Time for which they had to wait.", ("quota", "level"), [*product(_QUOTAS, _LEVELS)]
+    ),
     "log_events_left_out": Counted("Events that were not logged, as there were many of their kind."),
     "tls_handshakes": Counted("TLS handshakes of clients that ended.", ("result",), _each(*_ENDS)),
     "authentications": Counted(
@@ -259,6 +277,11 @@ class NodeMetrics:
         """A client is over its quota with a request of this API, and is not read for so long."""
         self.count("client_throttles", self.apis.get(key, self.other_api).name)
         self.count("client_throttle_seconds", more=seconds)
+
+    def over_client_quota(self, quota: str, level: str, seconds: float) -> None:
+        """A client is over a quota of Kafka, and is not read for so long."""
+        self.count("client_quota_throttles", quota, level)
+        self.count("client_quota_throttle_seconds", quota, level, more=seconds)
 
     @property
     def client_connections(self) -> int:

@@ -72,6 +72,7 @@ TOPICS: Final[Mapping[str, TopicPlan]] = {
     "mirror": TopicPlan(shadow_of="owned"),
 }
 SETTINGS: Final[Mapping[str, Any]] = {
+    "client_quotas": False,
     "lease_ms": 600,
     "reconnect_grace_ms": 800,
     "redis_timeout_ms": 300,

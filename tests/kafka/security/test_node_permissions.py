@@ -13,6 +13,7 @@ from confluent_kafka.admin import AclBinding, AclOperation, AclPermissionType, R
 
 from tests.conftest import StartNode
 from tests.kafka.security.secured import HOST, PASSWORD, Secured
+from tests.kafka.security.test_limits import metric
 from tests.rest import Rest, govern
 from tests.services import Services
 from tests.wait import wait_for
@@ -134,5 +135,6 @@ def test_the_permissions_of_the_page_are_enough_for_everything_that_a_node_does(
         assert status == 201, answer
         assert read(node.bootstrap, shadow, 2, unique("group")) == [b"0", b"1"]
         assert rest.call("DELETE", f"/v1/topics/{plain}/shadows/{shadow}")[0] == 204
+        assert metric(node, "sidecar_client_quotas_readable") == 1
     finally:
         secured.forget_acls()

@@ -1,5 +1,5 @@
 """ApiVersions (18), Metadata (3), and the APIs that the controller carries out: CreateTopics (19), DeleteTopics (20),
-CreatePartitions (37), DescribeConfigs (32), IncrementalAlterConfigs (44).
+CreatePartitions (37), DescribeConfigs (32), IncrementalAlterConfigs (44). Also DescribeClientQuotas (48).
 """
 
 from __future__ import annotations
@@ -320,6 +320,23 @@ def alter_configs(broker: Broker, request: Request) -> None:
         return row
 
     _at_controller(broker, request, lambda: {"responses": [alter(each) for each in wanted]})
+
+
+@serves(48)
+def describe_client_quotas(broker: Broker, request: Request) -> None:
+    """All of them; nodes ask without a filter. The simulated brokers enforce none: a test has them throttle."""
+    if broker.cluster.client_quotas is None:
+        denied = errors.CLUSTER_AUTHORIZATION_FAILED
+        request.answer({"error_code": denied, "error_message": "Cluster authorization failed.", "entries": None})
+        return
+    entries = [
+        {
+            "entity": [{"entity_type": kind, "entity_name": name} for kind, name in entity],
+            "values": [{"key": key, "value": value} for key, value in values.items()],
+        }
+        for entity, values in broker.cluster.client_quotas.items()
+    ]
+    request.answer({"error_code": 0, "error_message": None, "entries": entries})
 
 
 def _changes(values: Mapping[str, str], wanted: list[Values]) -> dict[str, str | None]:

@@ -33,6 +33,8 @@ class Cluster(Faults):
         self.scheduler = scheduler
         self.settings = settings = settings or ClusterSettings()
         self.brokers: dict[int, Broker] = {}
+        self.client_quotas: Mapping[Any, Mapping[str, float]] | None = {}
+        """Values by key, of each entity (type and name, None for the default); None: a node may not see them."""
         self.controller = Controller(self)
         for each in settings.brokers:
             self.brokers[each] = Broker(self, each)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from sidecar.protocol.kinds import INT8, INT16, INT32, INT64, NULLABLE_TEXT, TEXT, UUID_BYTES, Form
-from sidecar.protocol.messages import admin, cluster, groups, logs, transactions
+from sidecar.protocol.messages import admin, cluster, groups, logs, security, transactions
 from sidecar.protocol.primitives import Reader, Writer
 from sidecar.protocol.schema import Array, Field, Message, Record
 
@@ -112,6 +112,7 @@ MESSAGES: Final[dict[int, Message]] = {
         transactions.END_TXN, transactions.WRITE_TXN_MARKERS, groups.TXN_OFFSET_COMMIT, admin.DESCRIBE_CONFIGS,
         admin.CREATE_PARTITIONS, admin.INCREMENTAL_ALTER_CONFIGS, transactions.DESCRIBE_PRODUCERS,
         transactions.DESCRIBE_TRANSACTIONS, transactions.LIST_TRANSACTIONS, cluster.DESCRIBE_TOPIC_PARTITIONS,
+        security.DESCRIBE_CLIENT_QUOTAS,
     )
 }  # fmt: skip
 
@@ -143,6 +144,7 @@ SERVED: Final[dict[int, tuple[int, int]]] = {
     32: (1, 4),
     37: (0, 3),
     44: (0, 1),
+    48: (0, 1),
     61: (0, 0),
     65: (0, 0),
     66: (0, 1),
@@ -168,7 +170,8 @@ _NAMES: Final = {
     11: "JoinGroup", 12: "Heartbeat", 13: "LeaveGroup", 14: "SyncGroup", 18: "ApiVersions", 19: "CreateTopics",
     20: "DeleteTopics", 21: "DeleteRecords", 22: "InitProducerId", 23: "OffsetForLeaderEpoch", 24: "AddPartitionsToTxn",
     25: "AddOffsetsToTxn", 26: "EndTxn", 27: "WriteTxnMarkers", 28: "TxnOffsetCommit", 32: "DescribeConfigs",
-    37: "CreatePartitions", 44: "IncrementalAlterConfigs", 61: "DescribeProducers", 65: "DescribeTransactions",
+    37: "CreatePartitions", 44: "IncrementalAlterConfigs",
+    48: "DescribeClientQuotas", 61: "DescribeProducers", 65: "DescribeTransactions",
     75: "DescribeTopicPartitions",
 }  # fmt: skip
 

@@ -41,6 +41,7 @@ class Sending:
         self.leads({0: 1, 1: 1})
         self.pending: list[Exchange] = []
         connection = SimpleNamespace(
+            meter=None,
             pending=self.pending, expect=self.pending.append, closed=False, answer_ready=self._leaves,
             error_answered=lambda *_: None, close=self._closes,
         )  # fmt: skip

@@ -5,10 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any, cast
 
 import pytest
 
-from sidecar.gateway.quotas import MOST_S, MeteredConnection, QuotaLimits, Quotas, with_throttle
+from sidecar.gateway.client import Client
+from sidecar.gateway.metering import ConnectionMeter, Metering
+from sidecar.gateway.quotas import MOST_S, QuotaLimits, Quotas
+from sidecar.gateway.throttling import with_throttle
 from sidecar.network.client import ClientConnection
 from sidecar.network.framing import Frame
 from sidecar.network.handling import Pause
@@ -133,13 +137,34 @@ class Charged(Recorder):
 
     def __init__(self, quotas: Quotas) -> None:
         super().__init__()
-        self.quotas = quotas
+        self.metering = Metering(quotas)
         self.principal: Callable[[], str | None] = lambda: "User:alice"
 
     def factory(self) -> ClientConnection:
-        return MeteredConnection(
-            self, len(self.connections) + 1, self.limit, None, self.quotas, lambda _connection: self.principal()
-        )
+        connection = ClientConnection(self, len(self.connections) + 1, self.limit, None)
+        client = cast(Client, Whose(connection, self))
+        connection.meter = ConnectionMeter(client, None, self.metering)
+        return connection
+
+    def client_closed(self, connection: ClientConnection) -> None:
+        self.metering.end(cast(Client, Whose(connection, self)))
+        super().client_closed(connection)
+
+
+@dataclass
+class Whose:
+    """What a meter sees of a client."""
+
+    connection: ClientConnection
+    handler: Any
+
+    @property
+    def is_known(self) -> bool:
+        return self.handler.principal() is not None
+
+    @property
+    def principal(self) -> str:
+        return self.handler.principal()
 
 
 async def throttle_of(peer: Peer) -> int:
@@ -182,6 +207,18 @@ async def test_the_answer_leaves_at_once_and_the_next_request_is_not_read_for_so
         if how != "late":
             assert await throttle_of(peer) == 0
         assert recorder.rejected == []
+
+
+@on_uvloop
+async def test_no_batch_is_taken_up_behind_one_that_is_over() -> None:
+    """Clients pipeline: a broker, too, reads the next request only when the time is over."""
+    recorder = Charged(Quotas(QuotaLimits(producer=1), clock=Clock()))
+    async with listening(recorder) as connect, connect() as peer:
+        peer.writer.write(b"".join(request(number, version=8, body=bytes(1_000)) for number in range(5)))
+        await wait_until(lambda: recorder.exchanges, "the first one")
+        (exchange,) = recorder.exchanges.values()
+        exchange.answer([produced(0, 8)])
+        assert await throttle_of(peer) == MOST_S * 1000
 
 
 @on_uvloop

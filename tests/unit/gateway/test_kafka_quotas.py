@@ -1,0 +1,110 @@
+"""Which of Kafka's quotas a node counts for a client, by the names under which brokers see its traffic."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, Final, cast
+
+import pytest
+
+from sidecar.exclusive import identity
+from sidecar.gateway.client import MOST_FETCHED
+from sidecar.gateway.kafka_quotas import UNKNOWN_USER, KafkaQuotas, SentAs
+from sidecar.gateway.metering import Metering
+from sidecar.protocol.calls.security import QuotaEntry
+from sidecar.security.broker_access import user_at_brokers
+from sidecar.security.client_quotas import ClientQuotas
+from sidecar.settings import load
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from sidecar.gateway.client import Client
+
+BY_ID: Final = {"client-id": "billing"}
+BY_USER: Final = {"user": "alice"}
+BY_DEFAULT_USER: Final = {"user": None}
+NOBODY: Final = SimpleNamespace()
+
+
+def quotas(entity: Mapping[str, str | None], user: str = "node") -> KafkaQuotas:
+    found = KafkaQuotas(cast(Any, NOBODY), user, cast(Any, NOBODY), lambda: None)
+    found.quotas = ClientQuotas.of([QuotaEntry(entity, {"producer_byte_rate": 5.0, "consumer_byte_rate": 7.0})])
+    return found
+
+
+def client(principal: str = "User:alice", *, token: bool = False, raw: bytes = b"billing;mode=shared") -> Client:
+    """`token`: its own connections log in at brokers as its user."""
+    links = SimpleNamespace(user=principal if token else None)
+    connection = SimpleNamespace(meter=None, repeating=None, pause=lambda _: None, resume=lambda _: None)
+    found = SimpleNamespace(
+        principal=principal, links=links, identity=identity.parse(raw), is_known=True, connection=connection
+    )
+    return cast("Client", found)
+
+
+def counted(found: KafkaQuotas, who: Client) -> set[SentAs]:
+    limits = found.limits(who)
+    if limits is None:
+        return set()
+    for each in SentAs:
+        assert (limits.producer[each] is None) == (limits.consumer[each] is None)
+    return {each for each in SentAs if limits.producer[each] is not None}
+
+
+@pytest.mark.parametrize(
+    ("entity", "token", "expected"),
+    [
+        (BY_ID, False, {SentAs.NODE}),
+        (BY_ID, True, {SentAs.NODE}),
+        (BY_USER, False, {SentAs.CLIENT, SentAs.NODE_FOR_CLIENT, SentAs.NODE}),
+        (BY_USER, True, {SentAs.NODE_FOR_CLIENT, SentAs.NODE}),
+        (BY_DEFAULT_USER, True, {SentAs.NODE_FOR_CLIENT, SentAs.NODE}),
+        ({"client-id": "another"}, False, set()),
+    ],
+)
+def test_a_node_counts_what_brokers_see_under_another_name(
+    entity: Mapping[str, str | None], token: bool, expected: set[SentAs]
+) -> None:
+    assert counted(quotas(entity), client(token=token)) == expected
+
+
+def test_without_logins_everyone_is_anonymous_to_brokers_and_the_users_quota_is_theirs() -> None:
+    nobody = client("User:ANONYMOUS")
+    assert counted(quotas({"user": "ANONYMOUS"}, "ANONYMOUS"), nobody) == set()
+    assert counted(quotas(BY_ID, "ANONYMOUS"), nobody) == {SentAs.NODE}
+    assert counted(quotas(BY_USER, UNKNOWN_USER), client()) == set(SentAs)
+
+
+def test_a_client_has_a_meter_from_the_moment_when_it_has_a_quota() -> None:
+    metering, free, limited = Metering(), client(raw=b"free"), client()
+    metering.kafka = quotas({"client-id": "nobody"})
+    clients = {1: free, 2: limited}
+    assert not [*metering.apply_to_all(clients)]
+    assert limited.connection.meter is None
+    metering.kafka.quotas = quotas(BY_ID).quotas
+    assert not [*metering.apply_to_all(clients)]
+    assert free.connection.meter is None
+    assert limited.connection.meter is not None
+    assert limited.most_fetched == 7 * 10, "the quota of all windows but one"
+    metering.kafka.quotas = ClientQuotas()
+    assert not [*metering.apply_to_all(clients)]
+    assert cast(Any, limited.connection.meter).limits is None
+    assert limited.most_fetched == MOST_FETCHED
+
+
+@pytest.mark.parametrize(
+    ("settings", "user"),
+    [
+        ({}, "ANONYMOUS"),
+        ({"kafka_security_protocol": "SSL"}, "ANONYMOUS"),
+        ({"kafka_security_protocol": "SSL", "kafka_ssl_certificate": "/a.pem"}, None),
+        ({"kafka_security_protocol": "SASL_SSL", "kafka_sasl_username": "node"}, "node"),
+        ({"kafka_security_protocol": "SASL_SSL", "kafka_sasl_mechanism": "OAUTHBEARER"}, None),
+    ],
+)
+def test_the_nodes_name_at_brokers_is_known_where_its_settings_have_it(
+    settings: dict[str, str], user: str | None
+) -> None:
+    assert user_at_brokers(replace(load(), **cast(Any, settings))) == user
