@@ -69,6 +69,7 @@ class KafkaQuotas:
         self.quotas = ClientQuotas()
         self.is_read = False
         """Whether the last reading succeeded."""
+        self._problem = ""
         self._upstream = upstream
         self._user = user
         self._hooks = hooks
@@ -152,9 +153,12 @@ class KafkaQuotas:
             await self.try_to_read()
 
     async def try_to_read(self) -> None:
-        """As `read`; a failure is reported and nothing changes."""
+        """As `read`; a failure changes nothing, and is reported if it is another one than the last time."""
         try:
             await self.read()
+            self._problem = ""
         except (UpstreamError, KafkaError) as error:
             self.is_read = False
-            self._hooks.client_quotas_failed(error)
+            if str(error) != self._problem:
+                self._problem = str(error)
+                self._hooks.client_quotas_failed(error)
