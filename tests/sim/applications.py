@@ -54,6 +54,7 @@ def _session(play: Play, app: App) -> None:
             clients.LIBRARIES[args["library"]], f"{app.name}.{app.sessions}", client_id, play.world.addresses,
             args["topic"], play.world.ledger, play.world.rng, _clock(play, args.get("age", 0.0)),
             compressed=args.get("compressed", False), version=args.get("version", 8), roams=args.get("roams", 0.0),
+            key=args.get("key"),
         )  # fmt: skip
     play.producers.append((app.producer, host))
     play.world.spawn(host, _write(play, app, app.producer))

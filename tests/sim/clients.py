@@ -217,11 +217,12 @@ class Producer:
     def __init__(
         self, library: Library, session: str, client_id: str, nodes: Sequence[Address], topic: str, ledger: Ledger,
         rng: random.Random, wall_ms: Callable[[], int], *, compressed: bool = False, version: int = 8,
-        roams: float = 0.0,
+        roams: float = 0.0, key: bytes | None = None,
     ) -> None:  # fmt: skip
         self.library = library
         self._version = version
         self._roams = roams
+        self._key = key
         self._topic_id: bytes | None = None
         self.compressed = compressed
         self.session = session
@@ -379,7 +380,7 @@ class Producer:
         answer.add_done_callback(lambda found: (timer.cancel(), self._answered(lane, batch, sequence, found)))
 
     def _request(self, lane: Lane, batch: Batch) -> bytes:
-        records = [wire.Writable(record.value, _headers(record)) for record in batch.records]
+        records = [wire.Writable(record.value, _headers(record), self._key) for record in batch.records]
         data = wire.batch_of(
             records, self._wall_ms(), batch.producer_id, batch.epoch, batch.sequence, compressed=self.compressed
         )

@@ -95,7 +95,7 @@ def collect(world: World, topics: Mapping[str, int]) -> Evidence:
 
 def read(world: World, topic: str, partition: int) -> list[Record]:
     """The committed records of a partition."""
-    return list(_records(world.cluster.committed(topic, partition)))
+    return list(_records(world.cluster.history(topic, partition)))
 
 
 def open_shadows(world: World) -> dict[str, str]:

@@ -154,6 +154,18 @@ def delete_records(play: Play, topic: str) -> None:
             play.effect("records deleted")
 
 
+def purge(play: Play, topic: str) -> None:
+    """A client has nodes delete what is in a topic, as Kafka Streams does with what it has read. Only the node that
+    serves the topic may.
+    """
+    body = wire.delete_records(topic, dict.fromkeys(range(play.counts[topic]), -1), 5_000)
+
+    def answered(data: bytes) -> None:
+        play.effect("purged", sum(not code for code in wire.deleted(data).values()))
+
+    _ask(play, "purger", wire.DELETE_RECORDS, lambda: body, answered)
+
+
 def believe(play: Play, topic: str) -> None:
     """Somebody sends records of yesterday in a batch whose header says that they are new."""
     (record,) = _records(play, "liar", topic, [b"liar/old"])
@@ -268,7 +280,7 @@ def _ask_in_a_row(play: Play, name: str, key: int, bodies: Callable[[], list[byt
 
 MOMENTS: Final[dict[str, Callable[..., None]]] = {
     "hold answers": hold_answers, "delay append": delay_append, "freeze asking": freeze_asking, "as asked": as_asked,
-    "kill behind": kill_behind, "delete records": delete_records, "believe": believe, "bomb": bomb,
+    "kill behind": kill_behind, "delete records": delete_records, "purge": purge, "believe": believe, "bomb": bomb,
     "many bombs": many_bombs, "many names": many_names, "many requests": many_requests,
     "many partitions": many_partitions,
 }  # fmt: skip

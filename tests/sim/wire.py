@@ -32,6 +32,7 @@ SYNC_GROUP: Final = 14
 API_VERSIONS: Final = 18
 CREATE_TOPICS: Final = 19
 DELETE_TOPICS: Final = 20
+DELETE_RECORDS: Final = 21
 INIT_PRODUCER_ID: Final = 22
 ADD_PARTITIONS_TO_TXN: Final = 24
 END_TXN: Final = 26
@@ -453,6 +454,27 @@ def producer_id(data: bytes, *, flexible: bool = False) -> tuple[int, int, int]:
     read = Reader(data, int(flexible))
     read.i32()
     return read.i16(), read.i64(), read.i16()
+
+
+def delete_records(topic: str, offsets: Mapping[int, int], timeout_ms: int) -> bytes:
+    """By partition; -1 for the end of a log."""
+    out = Writer().i32(1).text(topic).i32(len(offsets))
+    for partition, offset in offsets.items():
+        out.i32(partition).i64(offset)
+    return out.i32(timeout_ms).done()
+
+
+def deleted(data: bytes) -> dict[int, int]:
+    """Error by partition."""
+    read, found = Reader(data), dict[int, int]()
+    read.i32()
+    for _ in read.count():
+        read.text()
+        for _ in read.count():
+            partition = read.i32()
+            read.i64()
+            found[partition] = read.i16()
+    return found
 
 
 def create_topics(topics: Mapping[str, int], replicas: int) -> bytes:

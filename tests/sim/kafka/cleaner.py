@@ -53,11 +53,12 @@ def retain(replica: Replica) -> None:
 
 
 def compact(replica: Replica, *, only_dirty: bool = False) -> None:
-    """Keep the last record of each key in the closed segments below the last stable offset
-    (`LogCleanerManager.cleanableOffsets`, `Cleaner.cleanInto`). What goes is kept for a checker.
+    """Keep the last record of each key in the closed segments below the last stable offset, up to the first one with a
+    record younger than min.compaction.lag.ms (`LogCleanerManager.cleanableOffsets`, `Cleaner.cleanInto`). What goes is
+    kept for a checker.
     """
     config, log = replica.config, replica.log
-    below = min(log.rolls[-1], replica.stable_offset())
+    below = min(log.rolls[-1], replica.stable_offset(), _young_from(replica))
     if not config.compacted or below <= log.start or replica.topic.name in INTERNAL:
         return
     found = [batch for batch in log.batches if batch.last < below]
@@ -73,6 +74,16 @@ def compact(replica: Replica, *, only_dirty: bool = False) -> None:
         replica.broker.cluster.effect("compacted")
         replica.broker.trace("compacted", replica, f"{len(found)} -> {len(kept) - kept.count(None)} batches")
         replica.broker.cluster.cleaned(replica.topic.id, replica.index, found)
+
+
+def _young_from(replica: Replica) -> int:
+    """Where the first segment begins that is too young to be compacted."""
+    lag, log = replica.config.min_compaction_lag_ms, replica.log
+    if lag:
+        for base, end in log.segments():
+            if max((batch.max_ts for batch in log.in_segment(base, end)), default=0) > replica.broker.wall_ms() - lag:
+                return base
+    return log.end
 
 
 def _is_dirty(found: list[Batch]) -> bool:

@@ -93,8 +93,9 @@ class Cluster(Faults):
         """
         replica = self.replica(topic, partition)
         found = {batch.base: batch for batch in self.committed(topic, partition)}
-        for batch in self.before_cleaning(self.controller.topics[topic].id, partition):
-            log = None if replica is None else replica.log
+        named = self.controller.topics.get(topic)
+        log = None if replica is None else replica.log
+        for batch in () if named is None else self.before_cleaning(named.id, partition):
             if log is not None and (batch.last < log.start or log.epoch_of(batch.base) == batch.epoch):
                 found[batch.base] = batch
         return [found[base] for base in sorted(found)]

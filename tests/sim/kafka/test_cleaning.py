@@ -160,6 +160,21 @@ def test_a_compaction_that_finds_nothing_takes_no_effect():
     assert s.cluster.history(topic, 0) == s.cluster.committed(topic, 0)
 
 
+def test_compaction_leaves_segments_alone_from_the_first_young_one_on():
+    """KIP-58."""
+    s = Simulated()
+    topic = s.topic(cleanup_policy="compact", min_compaction_lag_ms="1000")
+    s.produce(topic, b"a", key=b"k")
+    s.cluster.roll(topic)
+    s.produce(topic, b"b", key=b"k")
+    s.cluster.roll(topic)
+    s.cluster.compact(topic)
+    assert not s.cluster.effects["compacted"]
+    s.pause(1.5)
+    s.cluster.compact(topic)
+    assert _keys(s, topic) == [(1, b"k")]
+
+
 def test_a_tombstone_stays_for_delete_retention_from_its_first_cleaning():
     s = Simulated()
     topic = s.topic(cleanup_policy="compact", delete_retention_ms="1000")

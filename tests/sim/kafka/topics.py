@@ -27,7 +27,8 @@ class TopicConfig:
 
     __slots__ = (
         "after_max_ms", "before_max_ms", "compacted", "delete_retention_ms", "deleted", "log_append_time",
-        "max_message_bytes", "min_isr", "own", "retention_bytes", "retention_ms", "segment_bytes", "segment_ms",
+        "max_message_bytes", "min_compaction_lag_ms", "min_isr", "own", "retention_bytes", "retention_ms",
+        "segment_bytes", "segment_ms",
         "unclean", "values",
     )  # fmt: skip
 
@@ -42,6 +43,7 @@ class TopicConfig:
         self.unclean = values["unclean.leader.election.enable"].lower() == "true"
         self.min_isr = int(values["min.insync.replicas"])
         self.max_message_bytes = int(values["max.message.bytes"])
+        self.min_compaction_lag_ms = int(values["min.compaction.lag.ms"])
         self.segment_bytes = int(values["segment.bytes"])
         self.segment_ms = int(values["segment.ms"])
         self.retention_ms = int(values["retention.ms"])
