@@ -76,7 +76,9 @@ STATUS: Final = Shape(
     brokers=_PEERS,
     client_connections=NUMBER,
     governed_topics=NUMBER,
-    deduplication=Shape("Deduplicated", ready=NUMBER, reading=NUMBER, lost=NUMBER, crowded=NUMBER).inline,
+    deduplication=Shape(
+        "Deduplicated", ready=NUMBER, reading=NUMBER, lost=NUMBER, crowded=NUMBER, unprotected=NUMBER
+    ).inline,
     checks=_CHECKS,
 )
 CLIENT: Final = Shape(

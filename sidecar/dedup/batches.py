@@ -236,7 +236,7 @@ class Flight:
         """Handle a batch that is in the log."""
         out = self._out
         out.under_way -= 1
-        out.state.landed(self.under_way, outcome.offset, self.records)
+        out.state.landed(self.under_way, outcome.offset, self.records, outcome.log_start_offset)
         if self.passed is not None:
             assert out.order is not None
             assert out.space is not None

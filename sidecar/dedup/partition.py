@@ -6,11 +6,12 @@ import asyncio
 import time
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from typing import Final, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 from metadata import MetadataStore
 from sidecar.changelog import Changelog
 from sidecar.cluster.logs import LogReader
+from sidecar.dedup.cleaning import SNAPSHOT_LEAST_S, SNAPSHOT_S, Pace
 from sidecar.dedup.content import Headers
 from sidecar.dedup.marks import NAMES_LIMIT, Marks, UnderWay
 from sidecar.dedup.names import NameHolders
@@ -53,11 +54,6 @@ class IdsServices(NamedTuple):
         return self.changelog.clock.now_ms() // 1000
 
 
-SNAPSHOT_BATCHES: Final = 1_000
-SNAPSHOT_S: Final = 120.0
-_SNAPSHOT_LEAST_S: Final = 1.0
-
-
 @dataclass(eq=False)
 class PartitionIds:
     """The ids of one partition. `want_fence` requests a fence of the whole topic: only that settles a batch in doubt of
@@ -82,6 +78,8 @@ class PartitionIds:
         """The number of batches written since the last snapshot."""
         self.saved_up_to = -1
         """The offset up to which the newest snapshot covers the log; -1: there is no snapshot."""
+        self.log_start = -1
+        """The first offset of the log, as far as leaders said with their answers."""
         self.last_number = 0
         """The highest number that a snapshot ever had."""
         self.saved_at = self._went_on_at = time.monotonic()
@@ -126,9 +124,10 @@ class PartitionIds:
             return Outcome(ErrorCode.POLICY_VIOLATION, message=message)
         return None
 
-    def landed(self, batch: UnderWay, offset: int, records: int) -> None:
-        """As `Marks.landed`."""
+    def landed(self, batch: UnderWay, offset: int, records: int, log_start: int = -1) -> None:
+        """As `Marks.landed`. `log_start`: the first offset of the log; -1: the leader did not say."""
         self.marks.landed(batch, offset, records, self.services.now())
+        self.log_start = max(self.log_start, log_start)
         self.batches += 1
         if offset >= 0:
             self.ends[batch.producer_id] = offset + records
@@ -161,19 +160,20 @@ class PartitionIds:
         end = max(self.inherited, self.ends.get(producer_id, 0))
         return self.is_ready and self.marks.is_quiet(producer_id) and self.saved_up_to >= end
 
-    def is_due(self, *, is_urged: bool) -> bool:
+    def is_due(self, pace: Pace, *, is_urged: bool) -> bool:
         """Whether a snapshot is due. `is_urged`: a snapshot of every changed partition is wanted now."""
         age = time.monotonic() - self.saved_at
-        if not self.is_ready or age < _SNAPSHOT_LEAST_S:
+        if not self.is_ready or age < SNAPSHOT_LEAST_S:
             return False
         if self.marks.covered <= self.saved_up_to:
             return self.has_forgotten and age >= SNAPSHOT_S
-        return self.batches >= SNAPSHOT_BATCHES or age >= SNAPSHOT_S or is_urged
+        is_purged = self.log_start > max(0, self.saved_up_to)  # the next node could not read on from the last snapshot
+        return is_purged or is_urged or self.batches >= pace.batches or age >= pace.seconds
 
-    def goes_on(self) -> bool:
-        """Whether the end of the log has to be requested again, once in `SNAPSHOT_S` seconds."""
+    def goes_on(self, pace: Pace) -> bool:
+        """Whether the end of the log has to be requested again, once in `pace.seconds`."""
         now = time.monotonic()
-        if now - self._went_on_at <= SNAPSHOT_S:
+        if now - self._went_on_at <= pace.seconds:
             return False
         self._went_on_at = now
         return True

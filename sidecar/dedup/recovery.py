@@ -1,8 +1,8 @@
 """Reads the marks of a partition from its newest snapshot and the log after it (PIP-6), merged by the higher id. Reads
 the newest usable snapshots of a topic, and writes the next ones, in Kafka and as copies in Redis.
 
-If ids cannot be known, because no snapshot is left and retention deleted the log, `IdsLostError` is raised. Ids are
-never guessed.
+If ids cannot be known, because retention or compaction deleted records that no snapshot covers, `IdsLostError` is
+raised. Ids are never guessed.
 """
 
 import asyncio
@@ -59,21 +59,25 @@ class Extent:
 
 
 def begin(marks: Marks, extent: Extent, saved: Saved | None, partition: TopicPartition) -> int:
-    """Take over a snapshot, and return the offset from which the log has to be read. Raises `IdsLostError`."""
+    """Take over a snapshot, and return the offset from which the log has to be read. Raises `IdsLostError`.
+
+    A snapshot from before the beginning of the log counts too, if no id after it may be missed any more: an operator
+    decided so (`Extent.ids_from`).
+    """
     if marks.covered > extent.end:
         marks.clear()
-    known = marks.covered if extent.reads_on_from(marks.covered) else None
-    if saved is not None and extent.reads_on_from(saved.covered):
-        for mark in saved.marks:
-            marks.learn(mark)
-        known = max(saved.covered, known or 0)
-    if known is None:
-        known = extent.from_scratch
-    if known is None:
-        raise IdsLostError(
-            f"the log of {partition} begins at offset {extent.start}, and no snapshot is left with the sequence ids"
-            f" from offset {extent.ids_from} to there"
-        )
+    if saved is not None and saved.covered > extent.end:
+        saved = None
+    known = max(marks.covered, -1 if saved is None else saved.covered)
+    if known < extent.start:
+        if extent.from_scratch is None:
+            raise IdsLostError(
+                f"the log of {partition} begins at offset {extent.start}, and no snapshot is left with the sequence ids"
+                f" from offset {max(known, extent.ids_from)} to there"
+            )
+        known = extent.start
+    for mark in () if saved is None else saved.marks:
+        marks.learn(mark)
     return known
 
 
@@ -98,28 +102,46 @@ class IdSummary(NamedTuple):
     highest: dict[bytes, tuple[int, int]]
 
 
-def ids_in(data: Octets, reading: Reading) -> IdSummary:
+def ids_in(data: Octets, reading: Reading, offset: int = -1) -> IdSummary:
     """Return the summary of a fetched record set. Its time grows with their size, and it changes no shared state.
+    `offset`: the one to read from; -1: the first one there is.
 
     Skips batches without ids, markers, and ids that no node would have accepted: malformed ids, and those in
     transactions, which may have been aborted and are older than the policy. Raises `IdsLostError` for an id whose
-    writer is forgotten.
+    writer is forgotten, and for offsets of which nothing is left.
     """
-    behind, records, highest = -1, 0, dict[bytes, tuple[int, int]]()
+    behind, records, highest = offset, 0, dict[bytes, tuple[int, int]]()
     window = memoryview(data)
     for start, size in batch_sizes(data, 0, len(data)):
         header = read_header(data, start, start + size)
-        behind = header.base_offset + header.last_offset_delta + 1
+        _check_whole(header, behind, reading)
+        behind = max(behind, header.base_offset + header.last_offset_delta + 1)
         if header.is_control or not header.records:
             continue
         records += header.records
         if header.is_transactional:
             continue
-        for name, sequence_id, offset in _ids_of(window[start : start + size], header, reading):
+        for name, sequence_id, at in _ids_of(window[start : start + size], header, reading):
             known = highest.get(name)
             if known is None or sequence_id > known[0]:
-                highest[name] = sequence_id, offset
+                highest[name] = sequence_id, at
     return IdSummary(behind, records, highest)
+
+
+def _check_whole(header: BatchHeader, offset: int, reading: Reading) -> None:
+    """Raise `IdsLostError` if compaction removed records before or in a batch, which would follow at `offset`.
+
+    Brokers give every record and marker the next offset, so one of which nothing is left was removed: it may have had
+    an id. Compaction keeps the header of a producer's last batch, without its records (`Cleaner.checkBatchRetention`).
+    """
+    behind = header.base_offset + header.last_offset_delta + 1
+    is_whole = header.is_control or header.records > header.last_offset_delta
+    gone = header.base_offset if is_whole else behind
+    if 0 <= offset < gone and gone > reading.ids_from:
+        raise IdsLostError(
+            f"compaction has removed records between offsets {offset} and {gone}, and no snapshot has their sequence"
+            " ids"
+        )
 
 
 def learn(summary: IdSummary, marks: Marks, now: int) -> None:
@@ -188,10 +210,10 @@ async def read_on(
     async with aclosing(logs.read(partition, offset, end)) as found:
         async for data in found:
             for portion in _portions(data):
-                summary = await aside(partial(ids_in, portion, reading))
+                summary = await aside(partial(ids_in, portion, reading, offset))
                 learn(summary, marks, now())
-                progress(max(0, summary.behind - offset), summary.records)
-                offset = max(offset, summary.behind)
+                progress(summary.behind - offset, summary.records)
+                offset = summary.behind
 
 
 _SCAN_BYTES: Final = 4 * 1024 * 1024
@@ -240,7 +262,7 @@ class SnapshotLog:
         self._journal = None
 
     async def newest(self, extents: Mapping[int, Extent]) -> tuple[dict[int, Saved], dict[int, int]]:
-        """Return, by partition, the newest snapshot from which its log can be read on, if there is one, and the highest
+        """Return, by partition, the newest snapshot of no more than its log ever had, if there is one, and the highest
         number that any snapshot had.
         """
         found: dict[int, Saved] = {}
@@ -262,7 +284,7 @@ class SnapshotLog:
             numbers[index] = max(collector.last_number(index), copy.number if copy is not None else 0)
             candidates = [] if copy is None else [copy]
             candidates += [each.saved for each in collector.whole(index)]
-            newest = snapshots.best(each for each in candidates if extent.reads_on_from(each.covered))
+            newest = snapshots.best(each for each in candidates if each.covered <= extent.end)
             if newest is not None:
                 found[index] = newest
         return found, numbers

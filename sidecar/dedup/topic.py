@@ -19,6 +19,7 @@ from uuid import UUID
 from sidecar.changelog import FAILURES
 from sidecar.cluster.logs import LogReader
 from sidecar.dedup import recovery
+from sidecar.dedup.cleaning import Cleaning
 from sidecar.dedup.marks import Mark
 from sidecar.dedup.names import NameHolders, WriterNames
 from sidecar.dedup.partition import IdsServices, PartitionIds
@@ -31,6 +32,7 @@ from sidecar.protocol.ids import Stamp, TopicPartition
 _READERS: Final = 4
 _AGAIN_S: Final = 0.5
 _POLL_S: Final = 0.01
+_COVER_S: Final = 0.05
 _SAVE_ALL_S: Final = 3.0
 _FORGET_S: Final = 5.0
 
@@ -64,6 +66,10 @@ class TopicIds:
     since: int = -1
 
     def __post_init__(self) -> None:
+        self.pace = Cleaning().pace(0)
+        """How often snapshots are due, by the topic's settings."""
+        self.unprotected: str | None = None
+        """Why compaction may take ids before a snapshot has them; None if it may not."""
         self.is_urged = False
         """Whether a snapshot of every changed partition is wanted now."""
         self.partitions: dict[int, PartitionIds] = {}
@@ -223,8 +229,9 @@ class TopicIds:
         if turn != self._turn:
             return
         message = (
-            f"{error}: it accepts no batch until an operator decides. `sidecar topic set {self.topic} --no-dedup`"
-            " and then `--dedup` starts again with what is left in the log"
+            f"partition {state.partition}: {error}; it accepts no batch until an operator decides. `sidecar topic set"
+            f" {self.topic} --no-dedup` and then `--dedup` goes on with the newest snapshot and what the log still has:"
+            " records that are in neither count as new if they are sent again"
         )
         state.problem = Outcome(ErrorCode.LEADER_NOT_AVAILABLE, message=message)
         self.services.hooks.ids_lost(self.topic, message)
@@ -265,8 +272,9 @@ class TopicIds:
 
     async def save_due(self) -> None:
         """Write the snapshots that are due."""
-        await self._advance([state for state in self.partitions.values() if state.is_ready and state.goes_on()])
-        due = [state for state in self.partitions.values() if state.is_due(is_urged=self.is_urged)]
+        states = list(self.partitions.values())
+        await self._advance([state for state in states if state.is_ready and state.goes_on(self.pace)])
+        due = [state for state in states if state.is_due(self.pace, is_urged=self.is_urged)]
         for state in due:
             await self._snapshots.write(state)
         if self.is_urged and all(state.is_ready for state in self.partitions.values()):
@@ -280,6 +288,25 @@ class TopicIds:
                 for state in list(self.partitions.values()):
                     if state.is_ready and state.marks.covered > state.saved_up_to:
                         await self._snapshots.write(state)
+
+    async def cover(self, wanted: Mapping[int, int], timeout: float) -> dict[int, int]:
+        """Write snapshots until they cover these offsets by partition (-1: the end of the log), which then may be
+        deleted. Returns the offsets, without -1. Partitions without ids, and offsets that no log has, are left as they
+        are. Raises `TimeoutError` after `timeout` seconds, and the errors of `LogReader.ends`.
+        """
+        deadline = time.monotonic() + timeout
+        ends = await self.services.logs.ends(self.topic, wanted)
+        found = {index: ends[index] if offset < 0 else offset for index, offset in wanted.items()}
+        for index, offset in found.items():
+            state = self.partitions.get(index)
+            while state is not None and state.saved_up_to < offset <= ends[index]:
+                await self._advance([state])
+                if state.is_ready and state.marks.covered >= offset and await self._snapshots.write(state):
+                    break
+                if time.monotonic() > deadline or not self.is_begun:
+                    raise TimeoutError(f"no snapshot covers {self.topic}-{index} up to offset {offset} yet")
+                await asyncio.sleep(_COVER_S)
+        return found
 
     def is_covered(self, producer_id: int, last_epoch: int) -> bool:
         """Whether snapshots cover everything that was written under a producer id. Epochs are not distinguished."""

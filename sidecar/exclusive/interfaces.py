@@ -74,6 +74,12 @@ class OwnershipHooks(IdsHooks, Protocol):
     def topic_forgotten(self, topic: str) -> None:
         """The node no longer serves the topic, or Kafka no longer has it."""
 
+    def compaction_lag_raised(self, topic: str, before_ms: int, after_ms: int) -> None:
+        """A topic with sequence ids is compacted: its min.compaction.lag.ms was raised."""
+
+    def compaction_lag_low(self, topic: str, problem: str) -> None:
+        """Kafka refused that."""
+
     def topic_gone(self, topic: str, generation: int) -> None:
         """Kafka no longer has the topic; of its stored state only the generation is left."""
 

@@ -14,6 +14,7 @@ from typing import Final
 from metadata import MetadataUnavailable
 from sidecar.changelog import FAILURES
 from sidecar.cluster.upstream import KafkaUpstream
+from sidecar.exclusive.cleaning import protect_ids
 from sidecar.exclusive.fence_watch import WATCH_S, FenceWatch
 from sidecar.exclusive.governed_topics import GovernedTopics
 from sidecar.exclusive.partitions import Topic
@@ -147,6 +148,8 @@ class Keeper:
         except KafkaError as error:  # this node may not see them
             self._failed(names[0], error)
             terms = dict.fromkeys(names, self._of_brokers or DEFAULT_KEEP_ALIVE)
+        with suppress(UpstreamError, TimeoutError):  # read again in a minute
+            await protect_ids(self._upstream, topics, self._governed.hooks)
         self._read_at, self._asked = now, set(names)
         self._upstream.refresh_soon({name.encode() for name in names})  # a lane sees a topic that was created anew
         for topic in topics:

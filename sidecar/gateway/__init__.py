@@ -6,7 +6,7 @@
 | `client` | | one client's identity and its connections upstream |
 | `produce` | Produce | forward whole, split by leader, or give governed partitions to `exclusive` |
 | `fetch` | Fetch | forward whole, or split into long polls that block no other client |
-| `tables` | ListOffsets, OffsetForLeaderEpoch, DeleteRecords | forward whole, or split and merge |
+| `tables`, `purging` | ListOffsets, OffsetForLeaderEpoch, DeleteRecords | forward whole, or split and merge |
 | `metadata` | Metadata, DescribeCluster, FindCoordinator, ApiVersions | answered with nodes instead of brokers |
 | `topic_partitions` | DescribeTopicPartitions | a broker's page, shown as Metadata shows topics |
 | `groups`, `transactions` | groups, members, transactions, producer ids | forwarded by `coordinators`, or refused |

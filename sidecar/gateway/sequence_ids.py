@@ -85,7 +85,8 @@ def state_of(topic: Topic, *, elsewhere: bool) -> tuple[State, str | None]:
     if ids.problem is not None:
         return State.LOST, ids.problem
     if ids.is_ready:
-        return State.READY, None if ids.crowded is None else _crowded_text(ids.crowded)
+        crowded = None if ids.crowded is None else _crowded_text(ids.crowded)
+        return State.READY, "; ".join(filter(None, (ids.unprotected, crowded))) or None
     if ids.is_begun:
         return State.READING, progress_text(ids.progress)
     return (State.ELSEWHERE if elsewhere else State.IDLE), None

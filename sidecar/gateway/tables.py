@@ -3,7 +3,8 @@
 source's id.
 
 If all partitions have one leader, the frame is forwarded unchanged. Large requests and answers are processed in slices.
-DeleteRecords is a write: it is refused for the sidecar's own topics with 29 TOPIC_AUTHORIZATION_FAILED. In all three
+DeleteRecords is a write: it is refused for the sidecar's own topics with 29 TOPIC_AUTHORIZATION_FAILED, and waits for a
+snapshot of the sequence ids in what it deletes (`purging`). In all three
 APIs topics that Kafka's ACLs do not allow are refused with the same error (`access`).
 """
 
@@ -11,7 +12,8 @@ from __future__ import annotations
 
 import struct
 from collections import Counter
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Mapping
+from types import MappingProxyType
 from typing import Final, TypeVar
 
 from sidecar.cluster.resolver import NameResolver
@@ -20,6 +22,7 @@ from sidecar.cluster.view import NO_LEADER
 from sidecar.gateway.access.asked import PerTopic
 from sidecar.gateway.access.table import ACCESS
 from sidecar.gateway.client import Client
+from sidecar.gateway.purging import Purging
 from sidecar.gateway.source_check import send_read
 from sidecar.network.framing import Frame
 from sidecar.network.request import Exchange, Request
@@ -44,8 +47,9 @@ _TAKES: Final = {key: takes for key, takes in ACCESS.items() if isinstance(takes
 class TablesApi:
     """Handles the three APIs for all clients of a node."""
 
-    def __init__(self, upstream: KafkaUpstream, resolver: NameResolver, tasks: Tasks) -> None:
+    def __init__(self, upstream: KafkaUpstream, resolver: NameResolver, tasks: Tasks, purging: Purging) -> None:
         self.upstream = upstream
+        self._purging = purging
         self._view = upstream.view
         self._resolver = resolver
         self._views = Views(resolver, upstream.view)
@@ -54,7 +58,7 @@ class TablesApi:
     def handle(self, client: Client, request: Request) -> None:
         """Handle one request; the frame may be borrowed."""
         layout = partitioned.layout_of(request.key, request.version)
-        if request.frame.size > AT_ONCE_BYTES:
+        if request.frame.size > AT_ONCE_BYTES or request.key == DELETE_RECORDS:
             request.own()
             client.connection.hold()
             self.tasks.start(self._handle_held(client, request, layout))
@@ -84,7 +88,8 @@ class TablesApi:
         """
         connection, asked = client.connection, True
         try:
-            exchange, table, leader = begun or await in_slices(self._begin(client, request, layout))
+            uncovered = await self._prepare_purge(client, request, layout) if request.key == DELETE_RECORDS else {}
+            exchange, table, leader = begun or await in_slices(self._begin(client, request, layout, uncovered))
             if connection.closed:
                 return
             if begun is None:
@@ -101,14 +106,33 @@ class TablesApi:
         finally:
             connection.release()
 
-    def _begin(
+    async def _prepare_purge(
         self, client: Client, request: Request, layout: Layout
+    ) -> dict[tuple[bytes, int], ErrorCode]:
+        """Save the sequence ids of what a request deletes. Returns the error of each partition that has to stay."""
+        frame = request.frame
+        table = await in_slices(partitioned.walk_steps(frame.buffer, request.body, frame.end, layout))
+        allowed = {
+            topic for topic in {part.topic for part in table.parts} if not self._refused(client, request.key, topic)
+        }
+        parts = (part for part in table.parts if part.topic in allowed)
+        return await self._purging.prepare(frame.buffer, table, parts)
+
+    def _begin(
+        self,
+        client: Client,
+        request: Request,
+        layout: Layout,
+        uncovered: Mapping[tuple[bytes, int], ErrorCode] = MappingProxyType({}),
     ) -> Generator[None, None, tuple[_Merged, Table, int]]:
-        """Returns the exchange, the parsed request, and the leader of all its partitions, if there is one."""
+        """Returns the exchange, the parsed request, and the leader of all its partitions, if there is one. `uncovered`:
+        partitions for which no leader is asked, with their errors.
+        """
         frame = request.frame
         table = yield from partitioned.walk_steps(frame.buffer, request.body, frame.end, layout)
         exchange = _Merged(client, request, self, layout)
-        leader, is_one = NO_LEADER, True
+        exchange.uncovered = uncovered
+        leader, is_one = NO_LEADER, not uncovered
         for some in _portions(table.parts):
             exchange.expects(some)
             found = self._single_leader(client, some, request.key) if is_one else NO_LEADER
@@ -207,6 +231,8 @@ class TablesApi:
         """A partition with its log, and the log's leader; or the error if no broker is asked."""
         if self._refused(client, exchange.key, part.topic):
             return ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        if (uncovered := exchange.uncovered.get((part.topic, part.partition))) is not None:
+            return uncovered
         if exchange.key == LIST_OFFSETS and (part.topic, part.partition) in exchange.twice:
             return ErrorCode.INVALID_REQUEST
         read = self._views.read(part, client.principal)
@@ -226,7 +252,7 @@ def _portions(found: list[ElementT], size: int = PORTION) -> Iterator[list[Eleme
 class _Merged(Exchange):
     """A request that was forwarded whole (it is its own reply) or in parts (each has a `_PartReply`)."""
 
-    __slots__ = ("_api", "_done", "_keys", "_order", "_results", "layout", "throttle_ms", "twice")
+    __slots__ = ("_api", "_done", "_keys", "_order", "_results", "layout", "throttle_ms", "twice", "uncovered")
 
     def __init__(self, client: Client, request: Request, api: TablesApi, layout: Layout) -> None:
         """`twice`: partitions that the request names more than once. A broker answers them with INVALID_REQUEST
@@ -235,6 +261,7 @@ class _Merged(Exchange):
         super().__init__(client.connection, request)
         self._api = api
         self.layout = layout
+        self.uncovered: Mapping[tuple[bytes, int], ErrorCode] = {}
         self._order: list[tuple[bytes, int]] = []
         self._keys: set[tuple[bytes, int]] = set()
         self.twice: set[tuple[bytes, int]] = set()

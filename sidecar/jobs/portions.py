@@ -100,6 +100,11 @@ def totals(found: DataFrame) -> DataFrame:
     )
 
 
+def offsets_left(runs: DataFrame) -> DataFrame:
+    """How many offsets of each partition (int) still have a record or a marker (long). Compaction took the others."""
+    return runs.groupBy("partition").agg(F.sum("records").alias("offsets"))
+
+
 def newest(found: DataFrame, limit: int) -> DataFrame:
     """The names in the result of `by_name`: of each partition the `limit` names with the latest records."""
     order = Window.partitionBy("partition").orderBy(F.col("seen").desc(), F.col("name"))
@@ -185,20 +190,26 @@ class Reader:
         self._compacted = before.is_compacted
         register(spark)
 
-    def read(self, portion: Mapping[int, Range]) -> dict[int, PortionIds]:
-        """What the log holds at these offsets, by partition. Raises `PipelineError`."""
+    def read(self, portion: Mapping[int, Range], *, counts: bool = False) -> dict[int, PortionIds]:
+        """What the log holds at these offsets, by partition. `counts`: also how many offsets are left, which takes a
+        second pass. Raises `PipelineError`.
+        """
         runs = view(self._spark, self._log, "runs", portion)
+        left = {row.partition: row.offsets for row in offsets_left(runs).collect()} if counts else {}
         found = by_name(runs, self._writers, compacted=self._compacted).persist()
         try:
-            counts = totals(found).collect()
-            by_partition = {row.partition: PortionIds(row.records, row.malformed, row.forgotten, []) for row in counts}
+            sums = totals(found).collect()
+            by_partition = {row.partition: PortionIds(row.records, row.malformed, row.forgotten, []) for row in sums}
             names = newest(found, self._limit)
-            looked_up = self._look_up(names) if any(row.uncertain for row in counts) else {}
+            looked_up = self._look_up(names) if any(row.uncertain for row in sums) else {}
             for row in names.toLocalIterator():
                 offset = row.offset if row.offset is not None else looked_up.get((row.partition, row.name), -1)
                 by_partition[row.partition].rows.append(Row(row.name.encode(), row.id, offset, row.seen))
         finally:
             found.unpersist()
+        for partition, offsets in left.items():
+            ids = by_partition.get(partition, PortionIds(0, 0, None, []))
+            by_partition[partition] = ids._replace(offsets=offsets)
         return by_partition
 
     def _look_up(self, names: DataFrame) -> dict[tuple[int, str], int]:

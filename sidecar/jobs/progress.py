@@ -33,12 +33,15 @@ class Row(NamedTuple):
 
 
 class PortionIds(NamedTuple):
-    """What a portion holds of a partition. `forgotten`: offset of the first id whose writer is forgotten."""
+    """What a portion holds of a partition. `forgotten`: offset of the first id whose writer is forgotten. `offsets`:
+    the number of offsets that still have a record or a marker, counted only in compacted topics.
+    """
 
     records: int
     malformed: int
     forgotten: int | None
     rows: list[Row]
+    offsets: int = 0
 
 
 @dataclass

@@ -167,12 +167,14 @@ class _Run:
     def read_all(self, runner: asyncio.Runner, spark: SparkSession) -> None:
         """Read the rest of the log with Spark, and save the result of each portion."""
         reader, records, began = Reader(spark, self._before, self._settings), 0, time.monotonic()
-        # Ids of a forgotten writer matter only after the cut: no portion may have offsets on both sides of it.
-        has_forgotten = any(name == FORGOTTEN for _, _, _, name in self._before.writers.spans())
-        cuts = self._before.ids_from if has_forgotten else {}
+        # Ids of a forgotten writer, and what compaction took, matter only after the cut: no portion may have offsets on
+        # both sides of it.
+        before = self._before
+        has_forgotten = any(name == FORGOTTEN for _, _, _, name in before.writers.spans())
+        cuts = before.ids_from if has_forgotten or before.is_compacted else {}
         while left := self.left():
             portion = next_portion(left, self._portion, cuts)
-            found = reader.read(portion)
+            found = reader.read(portion, counts=any(self._has_to_be_whole(*each) for each in portion.items()))
             with _in_a_sentence():
                 runner.run(self._take(portion, found))
             records += sum(each.records for each in found.values())
@@ -184,8 +186,11 @@ class _Run:
 
     async def _take(self, portion: Mapping[int, Range], found: Mapping[int, PortionIds]) -> None:
         now = int(time.time())
-        for partition, (_, behind) in portion.items():
+        for partition, (first, behind) in portion.items():
             progress, ids = self.progress[partition], found.get(partition, PortionIds(0, 0, None, []))
+            if self._has_to_be_whole(partition, (first, behind)) and ids.offsets < behind - first:
+                progress.lose(f"compaction has removed records between offsets {first} and {behind}")
+                continue
             progress.records += ids.records
             progress.malformed += ids.malformed
             if ids.forgotten is not None and behind > self._before.ids_from[partition]:
@@ -193,6 +198,10 @@ class _Run:
                 continue
             progress.learn(ids.rows, behind, now)
             await self._write(progress)
+
+    def _has_to_be_whole(self, partition: int, offsets: Range) -> bool:
+        """Whether ids may be unknown because compaction removed records at these offsets."""
+        return self._before.is_compacted and offsets[1] > self._before.ids_from[partition]
 
     async def _write(self, progress: Progress) -> None:
         partition = progress.partition

@@ -221,7 +221,7 @@ class States:
         copy = self._copies.get(partition)
         candidates = [] if copy is None else [copy]
         candidates += [found.saved for found in self._collector.whole(partition)]
-        return snapshots.best(each for each in candidates if extent.reads_on_from(each.covered))
+        return snapshots.best(each for each in candidates if each.covered <= extent.end)
 
     def in_topic(self, partition: int) -> Found | None:
         """The snapshot in the snapshot topic that equals the best one, if there is one."""

@@ -9,6 +9,8 @@ from sidecar.gateway.metadata import ClusterApi, served_versions
 from sidecar.gateway.own.apis import OwnApis
 from sidecar.gateway.own.owning import Ownerships
 from sidecar.gateway.produce import ProduceApi
+from sidecar.gateway.purging import Purging
+from sidecar.gateway.sequence_ids import SequenceIds
 from sidecar.gateway.tables import TablesApi
 from sidecar.gateway.topic_partitions import TopicPartitionsApi
 from sidecar.node.connecting import check_tokens
@@ -24,7 +26,8 @@ async def open_gateway(node: Parts, rooms: Rooms) -> Ownerships:
     await check_tokens(node.upstream)
     await cluster.learn_features()
     gateway, tasks = rooms.gateway, rooms.gateway.tasks
-    tables = TablesApi(node.upstream, node.resolver, tasks)
+    ids = SequenceIds(node.upstream, node.nodes, rooms.governed, rooms.catching_up)
+    tables = TablesApi(node.upstream, node.resolver, tasks, Purging(rooms.governed, ids))
     longest_wait_s = node.settings.shared_fetch_max_wait_ms / 1000
     readers, claims = rooms.cursors.readers, rooms.reader_claims
     fetches = FetchApi(

@@ -50,7 +50,8 @@ def known_ids(governed: GovernedTopics) -> port.Deduplicated:
     topics = [governed.topic(name) for name in governed.served_topics()]
     count = Counter(state_of(topic, elsewhere=False)[0] for topic in topics)
     crowded = sum(topic.ids is not None and topic.ids.crowded is not None for topic in topics)
-    return port.Deduplicated(count[State.READY], count[State.READING], count[State.LOST], crowded)
+    unprotected = sum(topic.ids is not None and topic.ids.unprotected is not None for topic in topics)
+    return port.Deduplicated(count[State.READY], count[State.READING], count[State.LOST], crowded, unprotected)
 
 
 def weak_fences(governed: GovernedTopics) -> int:

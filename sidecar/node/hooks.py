@@ -203,6 +203,13 @@ class NodeHooks:
                 deposed=deposed,
             )
 
+    def compaction_lag_raised(self, topic: str, before_ms: int, after_ms: int) -> None:
+        self._log.warning("compaction_lag_raised", topic=topic, before_ms=before_ms, after_ms=after_ms)
+
+    def compaction_lag_low(self, topic: str, problem: str) -> None:
+        if self._seldom(f"lag {topic}"):
+            self._log.error("compaction_lag_low", topic=topic, problem=problem)
+
     def topic_gone(self, topic: str, generation: int) -> None:
         self._log.info("topic_gone", topic=topic, generation=generation, effect="only its generation is kept")
 

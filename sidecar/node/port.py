@@ -89,13 +89,14 @@ class Topic:
 @dataclass(frozen=True, slots=True)
 class Deduplicated:
     """The numbers of topics with deduplication that a node serves, by the state of their sequence ids. `crowded`: with
-    a partition that remembers nearly as many producer names as it may.
+    a partition that remembers nearly as many producer names as it may. `unprotected`: compaction may take ids too soon.
     """
 
     ready: int = 0
     reading: int = 0
     lost: int = 0
     crowded: int = 0
+    unprotected: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,12 +43,13 @@ function check(found) {
   return line(found.name, tag(kind, found.ok ? 'ok' : 'failing'), found.detail ? ['span', { class: 'detail' }, found.detail] : null);
 }
 
-/** @param {{ready: number, reading: number, lost: number, crowded: number}} found */
+/** @param {{ready: number, reading: number, lost: number, crowded: number, unprotected: number}} found */
 function ids(found) {
   const parts = [['strong', {}, number(found.ready)], ' ready'];
   if (found.reading) parts.push(', ', tag('warn', `${number(found.reading)} reading`));
   if (found.lost) parts.push(', ', tag('bad', `${number(found.lost)} lost`));
   if (found.crowded) parts.push(', ', tag('warn', `${number(found.crowded)} nearly full of names`));
+  if (found.unprotected) parts.push(', ', tag('warn', `${number(found.unprotected)} compacted too soon`));
   return parts;
 }
 

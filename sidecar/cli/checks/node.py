@@ -90,6 +90,10 @@ def _sequence_ids(status: dict[str, Any]) -> list[Finding]:
         detail = f"partitions of {counted(crowded, 'topic')} remember nearly as many producer names as they may"
         remedy = "raise SIDECAR_PRODUCER_NAMES_LIMIT before names are forgotten; sidecar topic show names the partition"
         found.append(warn("producer names", detail, remedy))
+    if unprotected := status["deduplication"].get("unprotected", 0):
+        detail = f"compaction of {counted(unprotected, 'topic')} may take ids before a snapshot has them"
+        remedy = "raise min.compaction.lag.ms, or allow the node ALTER_CONFIGS on them: see sidecar topic show"
+        found.append(warn("compaction", detail, remedy))
     return found
 
 

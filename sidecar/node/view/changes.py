@@ -13,6 +13,7 @@ from sidecar.changelog import MASTER_SLOT, ChangelogError, partition_slot
 from sidecar.exclusive.advice import advice
 from sidecar.exclusive.answers import NO_REDIS
 from sidecar.exclusive.catalog import UnservedError, Wanted
+from sidecar.exclusive.cleaning import raise_lags
 from sidecar.exclusive.requests import NothingDoneError
 from sidecar.exclusive.slots import GenerationError
 from sidecar.exclusive.takeover import LostRaceError
@@ -140,13 +141,18 @@ class Changes(TopicsView):
         return replace(await self.described(name), warnings=await self._warnings(name))
 
     async def _warnings(self, name: str) -> list[str]:
-        """Return what to know of the topics that a policy covers; nothing if Kafka does not answer now."""
+        """Return what to know of the topics that a policy covers; nothing if Kafka does not answer now. Compaction of
+        topics with sequence ids is delayed before anything is written to them.
+        """
         try:
             names = [name]
             if name.endswith("*"):
                 names = [each for each in await self.topic_names(governed=True) if each.startswith(name[:-1])]
             there = [topic.name for topic in await self.topics([each for each in names if not each.endswith("*")])]
-            return await advice(self._node.upstream, there[:_ADVISED])
+            governed, upstream = rooms_of(self._node).governed, self._node.upstream
+            with_ids = [topic for topic in there[:_ADVISED] if governed.deduplicates(topic)]
+            raised = await raise_lags(upstream, with_ids, self._node.hooks)
+            return [*raised, *await advice(upstream, there[:_ADVISED])]
         except (UpstreamError, KafkaError, TimeoutError, port.UnavailableError):
             return []
 

@@ -14,6 +14,7 @@ import pytest
 from metadata.ownership import AccessMode
 from sidecar.cluster.logs import LogReader
 from sidecar.dedup import partition, recovery
+from sidecar.dedup.cleaning import Pace
 from sidecar.dedup.marks import Mark
 from sidecar.dedup.topic import TopicIds
 from sidecar.exclusive.policies import PolicyFields
@@ -94,9 +95,9 @@ async def test_many_threads_of_one_producer_lose_no_id(room: Room, services: Ser
 async def test_a_snapshot_is_written_after_so_many_batches(
     room: Room, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(partition, "SNAPSHOT_BATCHES", 10)
-    monkeypatch.setattr(partition, "_SNAPSHOT_LEAST_S", 0.0)
+    monkeypatch.setattr(partition, "SNAPSHOT_LEAST_S", 0.0)
     billing = room.connect("billing")
+    ids_of(room, topic).pace = Pace(1e9, 10)
     for number in range(9):
         assert (await write(billing, topic, number))[0] == 0
     await ids_of(room, topic).save_due()
@@ -109,9 +110,9 @@ async def test_a_snapshot_is_written_after_some_time_if_anything_moved(
     room: Room, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """#8237: a quiet topic of Pulsar never had one."""
-    monkeypatch.setattr(partition, "SNAPSHOT_S", 0.0)
-    monkeypatch.setattr(partition, "_SNAPSHOT_LEAST_S", 0.0)
+    monkeypatch.setattr(partition, "SNAPSHOT_LEAST_S", 0.0)
     billing = room.connect("billing")
+    ids_of(room, topic).pace = Pace(0.0, 1_000)
     assert (await write(billing, topic, 1))[0] == 0
     await wait_until(lambda: room.told.snapshots == [1], "a snapshot")
     await ids_of(room, topic).save_due()

@@ -244,6 +244,36 @@ async def test_ids_that_cannot_be_known_any_more_stop_the_topic_until_somebody_d
         await until(lambda: billing.send_ids(topic, [3], sequence=0))
 
 
+async def test_what_the_newest_snapshot_has_is_known_after_somebody_decided(services: Services, unique: Unique) -> None:
+    """The snapshot ends in front of the log: it was thrown away, with ids of names that are not in the log any more."""
+    cluster, kafka, redis = unique("d"), services.kafka_bootstrap, services.redis_url
+    async with open_room(kafka, redis, cluster) as first:
+        topic = await deduplicated(first, services, mode=AccessMode.SHARED)
+        billing, other = first.connect("billing"), first.connect("other")
+        assert (await write(billing, topic, 7))[0] == 0
+        ids = first.topic(topic).ids
+        assert ids is not None
+        await ids.save_all()
+        assert (await write(other, topic, 1))[0] == 0
+        first.crash()
+    await asyncio.to_thread(delete_records, kafka, topic)
+    async with open_room(kafka, redis, cluster, node_id=2, grace=0.1) as second:
+        await wait_until_lost(second, topic)
+        await second.governed.catalog.set(topic, PolicyFields(deduplication=False))
+        await second.governed.catalog.set(topic, PolicyFields(deduplication=True))
+        billing, other = second.connect("billing"), second.connect("other")
+        assert await write(billing, topic, 7) == (0, -1)
+        assert (await write(other, topic, 1))[1] > 0  # it was in neither: documented
+
+
+async def wait_until_lost(room: Room, topic: str) -> None:
+    """A client asks for the topic, whose ids cannot be known."""
+    party = room.connect("somebody")
+    while not room.told.lost:
+        await party.begin(topic, ids=[1], sequence=0)
+    party.close()
+
+
 async def test_a_topic_that_retention_has_shortened_can_get_ids(room: Room, services: Services) -> None:
     topic = await asyncio.to_thread(create_topic, services.kafka_bootstrap, 1)
     await room.govern(topic)

@@ -16,6 +16,7 @@ from sidecar.gateway.fetch import FetchApi
 from sidecar.gateway.handler import Apis, Gateway
 from sidecar.gateway.metadata import ClusterApi, served_versions
 from sidecar.gateway.produce import ProduceApi
+from sidecar.gateway.purging import Purging
 from sidecar.gateway.tables import TablesApi
 from sidecar.gateway.topic_partitions import TopicPartitionsApi
 from sidecar.network.listening import close_server
@@ -110,6 +111,9 @@ class Sessions:
 
 class _NothingGoverned:
     """Refuses governed topics: none of these tests writes to one."""
+
+    def deduplicates(self, _topic: str) -> bool:
+        return False
 
     def append(
         self,
@@ -239,7 +243,9 @@ class VirtualCluster:
 
         await wait_for_async(asked, "what Kafka serves")
         await cluster.learn_features()
-        tables = TablesApi(upstream, self.resolver, gateway.tasks)
+        tables = TablesApi(
+            upstream, self.resolver, gateway.tasks, Purging(cast(Any, _NothingGoverned()), cast(Any, None))
+        )
         auto_reset = AutoReset(upstream, self.resolver, self.events.operation_failed, self.events.cursor_reset)
         hot = {
             0: ProduceApi(upstream, nodes, self.resolver, cast(Any, _NothingGoverned()), gateway.tasks).handle,

@@ -140,13 +140,13 @@ def patch_failpoints(points: Failpoints) -> None:
 def patch_haste() -> None:
     """Make snapshots and readings of many small parts, and wait for the claim of a node that died for a second only."""
     from sidecar.cluster.logs import LogReader  # noqa: PLC0415
-    from sidecar.dedup import partition, snapshots  # noqa: PLC0415
+    from sidecar.dedup import cleaning, partition, snapshots  # noqa: PLC0415
     from sidecar.exclusive import arbitration  # noqa: PLC0415
 
     LogReader.read.__defaults__ = (100,)
     for module, name, value in (
-        (partition, "SNAPSHOT_BATCHES", 3),
-        (partition, "_SNAPSHOT_LEAST_S", 0.1),
+        (cleaning, "SNAPSHOT_BATCHES", 3),
+        (partition, "SNAPSHOT_LEAST_S", 0.1),
         (snapshots, "CHUNK_BYTES", 64),
         (arbitration, "CLAIM_LEASE_MS", 1_000),
     ):

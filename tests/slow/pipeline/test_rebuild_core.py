@@ -153,6 +153,14 @@ def test_markers_are_no_records(spark: SparkSession) -> None:
     assert portions.by_name(spark.createDataFrame([marker], RUNS), writers).collect() == []
 
 
+def test_offsets_that_compaction_took_are_not_counted(spark: SparkSession) -> None:
+    """Markers are: what they leave out is no gap."""
+    marker = (0, 7, 7, 1, 1, 4, True, "abort", None, None, 0, 0)
+    log = [Logged(0, offset, 1, 0, "billing", offset) for offset in (3, 4, 9)]
+    runs = spark.createDataFrame([marker, *runs_of(log)], RUNS)
+    assert [tuple(row) for row in portions.offsets_left(runs).collect()] == [(0, 4)]
+
+
 def test_of_too_many_names_those_stay_that_were_written_under_last(spark: SparkSession) -> None:
     log = [Logged(partition, offset, 9, 0, f"n{offset:03}", 1) for partition in (0, 1) for offset in range(30)]
     log += [Logged(0, 100, 9, 0, "n000", 0)]  # a lower id: written under all the same

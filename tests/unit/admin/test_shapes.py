@@ -89,7 +89,7 @@ def test_a_producer_name_is_shown_by_partition_with_null_where_an_offset_is_not_
 def test_a_status_counts_topics_by_what_is_known_of_their_sequence_ids():
     counted = Deduplicated(ready=3, reading=2, lost=1)
     status = Status(1, "c", NodeState.SERVING, 0, ("h", 1), None, [], [], 0, 6, deduplication=counted)
-    states = {"ready": 3, "reading": 2, "lost": 1, "crowded": 0}
+    states = {"ready": 3, "reading": 2, "lost": 1, "crowded": 0, "unprotected": 0}
     assert STATUS.to_json(status, version="0.1.0")["deduplication"] == states
 
 

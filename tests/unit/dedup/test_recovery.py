@@ -249,7 +249,7 @@ def test_a_batch_that_compaction_emptied_tells_nothing_and_is_passed() -> None:
 # Reading on ---------------------------------------------------------------------------------------------------------
 
 
-async def read_log(log: PaperLog, marks: Marks, offset: int, end: int) -> list[tuple[int, int]]:
+async def read_log(log: PaperLog, marks: Marks, offset: int, end: int, ids_from: int = 0) -> list[tuple[int, int]]:
     """The progress."""
     told: list[tuple[int, int]] = []
     await read_on(
@@ -258,7 +258,7 @@ async def read_log(log: PaperLog, marks: Marks, offset: int, end: int) -> list[t
         marks,
         offset,
         end,
-        reading(),
+        reading(ids_from),
         lambda *came: told.append(came),
         lambda: NOW,
     )
@@ -296,10 +296,28 @@ async def test_a_batch_that_begins_in_front_of_where_reading_does_is_read_as_a_w
 
 
 async def test_a_log_in_which_compaction_was_is_read_to_its_end() -> None:
+    """What was removed is older than the topic's ids."""
     log = PaperLog(logged(recs(5), 10, epoch=4), logged(recs(6), 22, epoch=4))
     marks = Marks()
-    assert await read_log(log, marks, 10, 20) == [(1, 1), (12, 1)]
+    assert await read_log(log, marks, 10, 20, ids_from=22) == [(1, 1), (12, 1)]
     assert log.fetched == [10, 11]
+
+
+async def test_ids_that_compaction_removed_before_a_snapshot_had_them_are_lost() -> None:
+    """One of the removed records may have had the highest id of a name."""
+    log = PaperLog(logged(recs(5), 10, epoch=4), logged(recs(6), 22, epoch=4))
+    with pytest.raises(IdsLostError, match="between offsets 11 and 22"):
+        await read_log(log, Marks(), 10, 23, ids_from=21)
+    with pytest.raises(IdsLostError, match="between offsets 10 and 12"):
+        await read_log(PaperLog(compacted(logged(recs(1, 2), 10, epoch=4), 1)), Marks(), 10, 12)
+    with pytest.raises(IdsLostError, match="between offsets 8 and 10"):
+        await read_log(PaperLog(logged(recs(5), 10, epoch=4)), Marks(), 8, 11)
+
+
+async def test_a_log_that_begins_in_the_middle_of_a_batch_lacks_nothing() -> None:
+    marks = Marks()
+    assert await read_log(PaperLog(logged(recs(5, 6, 7), 10, epoch=4)), marks, 11, 13) == [(2, 3)]
+    assert marks.persisted(ME) == 7
 
 
 async def test_an_empty_answer_is_no_end_of_what_is_to_be_read() -> None:

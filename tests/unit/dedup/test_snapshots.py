@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from functools import cache
 from typing import Any, cast
 from uuid import UUID
@@ -270,6 +271,7 @@ class PaperTopic:
     def __init__(self) -> None:
         self.log: list[RawRecord] = []
         self.clock = Clock()
+        self.end = 0
 
     async def append(self, found: list[RawRecord]) -> int:
         self.log += found
@@ -279,7 +281,7 @@ class PaperTopic:
         return self
 
     async def ends(self, topic: str, partitions: list[int]) -> dict[int, int]:
-        return dict.fromkeys(partitions, 0)
+        return dict.fromkeys(partitions, self.end)
 
     async def keep_snapshot(self, *_: object) -> None: ...
     def snapshot_written(self, topic: str, names: int, size: int) -> None: ...
@@ -356,3 +358,51 @@ async def test_a_snapshot_that_is_tried_again_is_never_put_together_with_the_try
     found = collected(*tries[0], *tries[1], *tries[2]).newest(0)
     assert found is not None
     assert found == collected(*tries[0]).newest(0)
+
+
+# Before the log's own cleaning --------------------------------------------------------------------------------------
+
+
+async def test_a_snapshot_is_due_once_the_log_begins_behind_the_last_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next node could not read on from it."""
+    monkeypatch.setattr("sidecar.dedup.partition.SNAPSHOT_LEAST_S", 0.0)
+    paper = PaperTopic()
+    ids, partition = served(paper)
+    await moved(ids, partition)
+    batch = partition.marks.push((Pushed(b"a", 5, 0),), 7)
+    partition.landed(batch, 1, 1, 1)
+    await ids.save_due()
+    assert len(paper.log) == 1, "the log begins where the snapshot ends"
+    batch = partition.marks.push((Pushed(b"a", 6, 0),), 7)
+    partition.landed(batch, 2, 1, 2)
+    await ids.save_due()
+    assert len(paper.log) == 2
+    assert partition.saved_up_to == 3
+
+
+async def test_what_is_to_be_deleted_is_in_a_snapshot_first() -> None:
+    paper = PaperTopic()
+    ids, partition = served(paper)
+    ids.is_begun = True
+    await moved(ids, partition)
+    batch = partition.marks.push((Pushed(b"a", 5, 0),), 7)
+    paper.end = 2
+    covering = asyncio.create_task(ids.cover({0: -1}, 30.0))
+    await asyncio.sleep(0)
+    assert not covering.done(), "the last batch is under way"
+    partition.landed(batch, 1, 1)
+    assert await covering == {0: 2}
+    assert partition.saved_up_to == 2
+    assert await ids.cover({0: 1, 5: 1}, 0.0) == {0: 1, 5: 1}, "covered already; a partition without ids"
+    assert len(paper.log) == 2
+
+
+async def test_what_no_snapshot_can_cover_in_time_is_not_deleted() -> None:
+    paper = PaperTopic()
+    ids, partition = served(paper)
+    ids.is_begun = True
+    partition.marks.push((Pushed(b"a", 5, 0),), 7)
+    paper.end = 1
+    with pytest.raises(TimeoutError, match="no snapshot covers"):
+        await ids.cover({0: 1}, 0.0)
+    assert await ids.cover({0: 9}, 0.0) == {0: 9}, "Kafka answers that the log has no such offset"

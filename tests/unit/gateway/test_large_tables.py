@@ -60,10 +60,14 @@ class Paper:
             ),
         )
         upstream = SimpleNamespace(view=self.view, refresh_soon=lambda _: None)
-        self.api = TablesApi(cast(Any, upstream), NameResolver(), Tasks(self._failed))
+        self.api = TablesApi(cast(Any, upstream), NameResolver(), Tasks(self._failed), cast(Any, self))
 
     def _failed(self, error: BaseException) -> None:
         raise error
+
+    async def prepare(self, *_: object) -> dict[Any, Any]:
+        """No topic has sequence ids."""
+        return {}
 
     def to(self, _broker: int, **_: object) -> Paper:
         return self

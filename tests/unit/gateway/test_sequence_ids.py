@@ -78,7 +78,7 @@ async def test_other_work_goes_on_while_names_are_gathered():
 
 
 def topic(*, serving: bool = True, **ids: Any) -> Any:
-    read = {"progress": Progress(7, 10, 1_000), "problem": None, "crowded": None}
+    read = {"progress": Progress(7, 10, 1_000), "problem": None, "crowded": None, "unprotected": None}
     return SimpleNamespace(ids=SimpleNamespace(**read | {"is_ready": False, "is_begun": True} | ids), serving=serving)
 
 
@@ -107,6 +107,7 @@ def crowded() -> Any:
             State.READY,
             CROWDED,
         ),
+        (topic(is_ready=True, unprotected="low"), False, State.READY, "low"),
         (topic(), False, State.READING, "10 of 1,000 offsets read, 7 records in them"),
         (topic(problem="orders-0 is lost", is_ready=False), False, State.LOST, "orders-0 is lost"),
         (topic(serving=False, is_begun=False), True, State.ELSEWHERE, None),

@@ -1,0 +1,83 @@
+"""Keeps what nodes remember of sequence ids ahead of Kafka's own cleaning of a log.
+
+Compaction must leave records alone until a snapshot has their ids: min.compaction.lag.ms of a compacted topic with ids
+is raised (KIP-58), never lowered, and stays if the topic loses its policy. Retention sets how often snapshots are due.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from sidecar.dedup.cleaning import LAG, SETTINGS, Cleaning, lag_needed
+from sidecar.exclusive.interfaces import OwnershipHooks
+from sidecar.exclusive.partitions import Topic
+from sidecar.fencing.expiry import KeepAlive, read_keep_alives
+from sidecar.protocol.caller import Upstream
+from sidecar.protocol.calls.admin import AlterTopicConfig, ConfigResource, DescribeConfigs, Resource
+from sidecar.protocol.errors import error_name
+
+_TOPICS_PER_CALL: Final = 500
+
+
+async def read_cleaning(upstream: Upstream, topics: Sequence[str]) -> dict[str, Cleaning]:
+    """Return the settings by which Kafka deletes records of these topics; without those that it does not describe.
+    Raises `UpstreamError`.
+    """
+    found: dict[str, Cleaning] = {}
+    for start in range(0, len(topics), _TOPICS_PER_CALL):
+        asked = tuple(Resource(ConfigResource.TOPIC, topic) for topic in topics[start : start + _TOPICS_PER_CALL])
+        answers = await upstream.call(None, DescribeConfigs(asked, SETTINGS))
+        found |= {each.name: Cleaning.of(answer.values) for each, answer in answers.items() if not answer.error}
+    return found
+
+
+def needed(terms: KeepAlive) -> int:
+    """Return the least min.compaction.lag.ms of a topic with ids."""
+    return lag_needed(float("inf") if terms.stamped else terms.oldest, terms.interval)
+
+
+async def protect_ids(upstream: Upstream, topics: Iterable[Topic], hooks: OwnershipHooks) -> None:
+    """Read the cleaning of those topics that have ids; raise min.compaction.lag.ms and set the pace of snapshots. If
+    Kafka refuses to raise it, snapshots are due every second. Raises `UpstreamError`.
+    """
+    with_ids = {topic.name: topic for topic in topics if topic.ids is not None}
+    for name, cleaning in (await read_cleaning(upstream, list(with_ids))).items() if with_ids else ():
+        topic = with_ids[name]
+        least, ids = needed(topic.upkeep.terms), topic.ids
+        if ids is None:
+            continue
+        problem = await _raise_lag(upstream, name, cleaning, least, hooks)
+        ids.unprotected = problem
+        ids.pace = cleaning.pace(least if problem else 0)
+
+
+async def _raise_lag(
+    upstream: Upstream, name: str, cleaning: Cleaning, least: int, hooks: OwnershipHooks
+) -> str | None:
+    """Return why compaction may take ids too soon; None if it may not."""
+    if not cleaning.lacks_lag(least):
+        return None
+    done = await upstream.call(None, AlterTopicConfig(name, LAG, str(least)))
+    if not done.error:
+        hooks.compaction_lag_raised(name, cleaning.lag_ms or 0, least)
+        return None
+    problem = (
+        f"{LAG} of {name} is {cleaning.lag_ms} and cannot be raised to {least}"
+        f" ({done.message or error_name(done.error)}): compaction may take sequence ids before a snapshot has them, and"
+        " if the node dies then, the topic stops until an operator decides"
+    )
+    hooks.compaction_lag_low(name, problem)
+    return problem
+
+
+async def raise_lags(upstream: Upstream, topics: Sequence[str], hooks: OwnershipHooks) -> list[str]:
+    """Raise min.compaction.lag.ms of these topics, which get ids, before anything is written to them. Return what was
+    done, or could not be. Raises as `read_keep_alives`.
+    """
+    found: list[str] = []
+    terms = await read_keep_alives(upstream, topics) if topics else {}
+    for name, cleaning in (await read_cleaning(upstream, list(terms))).items() if terms else ():
+        least = needed(terms[name])
+        if cleaning.lacks_lag(least):
+            done = f"{name} is compacted: its {LAG} was raised from {cleaning.lag_ms} to {least}"
+            found.append(await _raise_lag(upstream, name, cleaning, least, hooks) or done)
+    return found
