@@ -65,6 +65,8 @@ from sidecar.shadow.cursor_room import Readers
 from sidecar.shadow.views import Read, Views
 
 _FETCH_SESSION_ID_NOT_FOUND: Final = 70
+_FULL: Final = fetch.INITIAL_EPOCH, fetch.FINAL_EPOCH
+"""The epochs of a full Fetch, whatever session it names: a broker closes that one (`FetchManager.newContext`)."""
 
 
 class FetchApi:
@@ -103,7 +105,7 @@ class FetchApi:
         client.connection.repeating = None
         fields = self._walk(request)
         TURN.elements += len(fields.parts)
-        in_session = fields.session_id != 0 or fields.session_epoch > fetch.INITIAL_EPOCH
+        in_session = fields.session_epoch not in _FULL
         if in_session or not fields.parts:
             _answer(client, request, _FETCH_SESSION_ID_NOT_FOUND if in_session else 0)
             return

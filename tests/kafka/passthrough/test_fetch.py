@@ -30,14 +30,19 @@ def test_a_session_is_declined(version: int, node: NodeProcess, services: Servic
             assert raw.code(raw.fetched(answer)[name, 0]) == 0
 
 
-@pytest.mark.parametrize(("session_id", "session_epoch"), [(7, 0), (7, 1), (0, 1), (7, -1)])
-def test_a_session_that_was_never_begun_is_not_found(
-    session_id: int, session_epoch: int, node: NodeProcess, topic: MakeTopic
+@pytest.mark.parametrize("session_id", [0, 7, -1])
+def test_the_epoch_alone_says_whether_a_fetch_is_full(
+    session_id: int, node: NodeProcess, services: Services, topic: MakeTopic
 ) -> None:
-    with RawClient(node.bootstrap) as client:
-        answer = client.ask(raw.fetch({(topic(), 0): 0}, session_id=session_id, session_epoch=session_epoch))
-        assert raw.code(answer) == 70
-        assert (answer.session_id, answer.responses) == (0, ())
+    """KIP-227: a full Fetch, with epoch 0 or -1, may name a session, which a broker closes then."""
+    name = topic()
+    with RawClient(node.bootstrap) as through, RawClient(services.kafka_bootstrap) as direct:
+        through.ask(raw.produce({(name, 0): raw.batch(b"abc")}))
+        for epoch in (-1, 0, 1, 2**31 - 1, -2):
+            asked = raw.fetch({(name, 0): 0}, max_wait=0, session_id=session_id, session_epoch=epoch)
+            here, there = through.ask(asked), direct.ask(asked)
+            assert raw.code(here) == raw.code(there) == (0 if epoch in (-1, 0) else 70)
+            assert (here.session_id, here.responses) == (0, there.responses)
 
 
 def test_a_request_for_nothing_is_answered_with_nothing(node: NodeProcess) -> None:
