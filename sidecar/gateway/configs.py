@@ -167,7 +167,7 @@ class ConfigsApi:
                     for config in result["configs"]:
                         show_as(node, config, client.listener)
                     result["resource_name"] = named["resource_name"]
-                    if result["error_message"] is not None:
+                    if result["error_code"]:  # a broker's message for success is empty, not null
                         result["error_message"] = "the broker behind this node refused"
                 return answer["results"]
             await self._upstream.metadata(MetadataRequest(()))

@@ -40,6 +40,8 @@ _BROKER_ENDPOINTS = 1
 _CONTROLLER_ENDPOINTS = 2
 _MANY_KEYS_FROM = 4
 """The first version of FindCoordinator that names many keys (KIP-699)."""
+_FOUND = "NONE"
+"""A broker's message beside a coordinator before version 4; later it is empty (`KafkaApis`)."""
 _LOOKUPS_AT_ONCE = 64
 _FEATURES_S = 30.0
 """Seconds between two requests for the cluster's features, which only an operator changes."""
@@ -245,6 +247,8 @@ class ClusterApi:
         for first in range(0, len(keys), _LOOKUPS_AT_ONCE):
             some = keys[first : first + _LOOKUPS_AT_ONCE]
             found += await asyncio.gather(*(self._find_coordinator(client, key, kind) for key in some))
+        if not has_many and not found[0]["error_code"]:
+            found[0]["error_message"] = _FOUND
         values = {"coordinators": found} if has_many else found[0]
         await asking.answer(exchange, message, values)
 
@@ -261,7 +265,7 @@ class ClusterApi:
             "port": node.port if node else -1,
         }
 
-    async def _coordinator_error(self, key: str, kind: int) -> tuple[int, str | None]:
+    async def _coordinator_error(self, key: str, kind: int) -> tuple[int, str]:
         if kind not in (CoordinatorKind.GROUP, CoordinatorKind.TRANSACTION):
             return ErrorCode.INVALID_REQUEST, f"coordinators of type {kind} are not served"
         if kind == CoordinatorKind.TRANSACTION and (refused := refused_transaction(key)) is not None:
@@ -273,7 +277,7 @@ class ClusterApi:
             return error.code, error.message
         except UpstreamError:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE, "Kafka cannot be asked now"  # its text would name a broker
-        return ErrorCode.NONE, None
+        return ErrorCode.NONE, ""
 
     async def handle_describe_cluster(self, client: Client, exchange: Exchange, request: Request) -> None:
         """DescribeCluster (KIP-700): Metadata without topics."""

@@ -70,6 +70,39 @@ def test_every_node_is_described_as_a_broker_of_its_own_address(
         assert kafka_cluster.address(broker) not in text
 
 
+@pytest.mark.parametrize("version", range(1, 5))
+def test_a_described_broker_comes_with_the_message_of_kafka(
+    version: int, wire: RawClient, three_nodes: VirtualCluster, kafka_cluster: Kafka
+) -> None:
+    """It is empty, not null: Sarama takes any other one for an error."""
+    node, broker = three_nodes.nodes[0].id, kafka_cluster.config.numbers[0]
+    with RawClient(kafka_cluster.address(broker)) as direct:
+        for kind in (_BROKER, _BROKER_LOGGER):
+            (here,) = wire.ask(request(32, version, resources=[resource(kind, node)])).results
+            (there,) = direct.ask(request(32, version, resources=[resource(kind, broker)])).results
+            assert (here.error_code, here.error_message) == (there.error_code, there.error_message)
+
+
+@pytest.mark.parametrize("version", range(1, 7))
+def test_a_found_coordinator_comes_with_the_message_of_kafka(
+    version: int, wire: RawClient, kafka_cluster: Kafka
+) -> None:
+    key = {"coordinator_keys": ["a group"]} if version >= 4 else {"key": "a group"}
+    asked = request(10, version, key_type=0, **key)
+    with RawClient(kafka_cluster.bootstrap) as direct:
+        here, there = [_message(wait_for(lambda one=one: _found(one.ask(asked)), "it")) for one in (wire, direct)]
+    assert here == there
+
+
+def _found(answer: Any) -> Any:
+    return answer if codes(answer) == {0} else None
+
+
+def _message(answer: Any) -> str | None:
+    (found,) = getattr(answer, "coordinators", None) or [answer]
+    return found.error_message
+
+
 def test_a_mixed_request_is_answered_from_everywhere_at_once(wire: RawClient, unique: Unique) -> None:
     topic = unique("orders")
     assert codes(wire.ask(request(19, 2, topics=[{"name": topic, "num_partitions": 1, "replication_factor": 1}]))) == {
