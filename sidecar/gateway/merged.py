@@ -1,11 +1,13 @@
-"""Merges the answers of this node's brokers, for APIs that each broker answers about itself: ListGroups (0-5),
-ListTransactions (0-2), DescribeLogDirs (0-5). A client that asks all nodes, as tools do, sees each broker's part
-once.
+"""Merges the answers of brokers, for APIs that each broker answers about itself: ListGroups (0-5), ListTransactions
+(0-2), DescribeLogDirs (0-5). A client that asks all nodes, as tools do, sees everything once.
+
+ListGroups and ListTransactions ask all brokers, and list the groups and transactional ids for which FindCoordinator
+names this node (`Placement.of_key`): clients look for them there. DescribeLogDirs asks this node's brokers.
 
 DescribeLogDirs for named partitions describes those that Metadata places on this node, on all brokers that have their
 replicas: clients ask the node that Metadata names (kadm, `Admin.describeReplicaLogDirs`).
 
-A node without brokers lists nothing. When a broker is lost the metadata is refreshed, because its
+A node without brokers has no directories. When a broker is lost the metadata is refreshed, because its
 groups may have moved; if the broker is still listed, the lists answer 14 COORDINATOR_LOAD_IN_PROGRESS, which clients
 retry, and DescribeLogDirs closes the client's connection, as if its broker were lost.
 
@@ -18,7 +20,7 @@ KIP-518 (states of groups), KIP-664 (transactions, producers), KIP-113 (log dire
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Generator, Iterable
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
@@ -30,8 +32,10 @@ from sidecar.gateway import asking
 from sidecar.gateway.access.asked import TOPIC, error_fields
 from sidecar.gateway.client import Client
 from sidecar.network.request import Exchange, Request
+from sidecar.network.slices import in_slices
 from sidecar.protocol.caller import DisconnectedError, UpstreamError
 from sidecar.protocol.errors import STALE_ROUTE, ErrorCode
+from sidecar.protocol.limits import BOUNDS
 from sidecar.protocol.messages import admin, groups, transactions
 from sidecar.protocol.metadata import MetadataRequest
 from sidecar.protocol.schema import Message, Values
@@ -67,42 +71,33 @@ class MergedApi:
             raise lost
         return answers
 
-    async def _merge(
-        self,
-        form: _Merge,
-        client: Client,
-        exchange: Exchange,
-        request: Request,
-    ) -> None:
-        """Ask the brokers, and answer: with a single broker's answer unchanged, else with all answers merged."""
+    async def handle_list(self, client: Client, exchange: Exchange, request: Request) -> None:
+        """ListGroups, ListTransactions: the groups or transactional ids that clients find at this node."""
+        form = _LISTS[request.key]
         message, version = form.message, request.version
         await asking.fields(message, request)
         try:
             answers = await self._ask_all(
-                client, lambda: self._mine(client), lambda broker_id: client.ask(broker_id, request)
+                client, lambda: self._view.brokers, lambda broker_id: client.ask(broker_id, request)
             )
         except UpstreamError:
-            if form.when_lost is None:
-                raise
-            exchange.note_error(form.when_lost["error_code"])
-            await asking.answer(exchange, message, form.when_lost)
+            exchange.note_error(_ASK_AGAIN["error_code"])
+            await asking.answer(exchange, message, _ASK_AGAIN)
             return
-        if len(answers) == 1:
+        placement = self._nodes.at(client.listener)
+        if len(answers) == len(placement.nodes) == 1:
             exchange.answer([answers[0].view(answers[0].start, answers[0].end)])
             return
-        values = form.merge([await asking.read(message, answer, version) for answer in answers])
-        await asking.answer(exchange, message, values)
-
-    async def handle_list(self, client: Client, exchange: Exchange, request: Request) -> None:
-        """ListGroups, ListTransactions: all groups or transactions that this node's brokers coordinate."""
-        await self._merge(_LISTS[request.key], client, exchange, request)
+        found = [await asking.read(message, answer, version) for answer in answers]
+        await in_slices(form.keep(found, lambda key: placement.of_key(key.encode()) == self._nodes.me.id))
+        await asking.answer(exchange, message, form.merge(found))
 
     async def handle_log_dirs(self, client: Client, exchange: Exchange, request: Request) -> None:
         """DescribeLogDirs: the directories of this node's brokers, and all with named partitions of this node."""
         message = admin.DESCRIBE_LOG_DIRS
         topics: list[Values] | None = (await asking.fields(message, request))["topics"]
         if topics is None and not self._resolver.has_guards:
-            await self._merge(_LOG_DIRS, client, exchange, request)
+            await self._pass_log_dirs(client, exchange, request)
             return
         placed = [
             topic | {"partitions": [index for index in topic["partitions"] if self._is_here(client, topic, index)]}
@@ -120,6 +115,18 @@ class MergedApi:
         values = _joined_log_dirs(await self._ask_all(client, brokers, ask))
         shown = [directory | {"topics": self._seen(client, directory["topics"])} for directory in values["results"]]
         await asking.answer(exchange, message, values | {"results": shown})
+
+    async def _pass_log_dirs(self, client: Client, exchange: Exchange, request: Request) -> None:
+        """All directories of this node's brokers: the answer of a single broker is forwarded unchanged."""
+        message = admin.DESCRIBE_LOG_DIRS
+        answers = await self._ask_all(
+            client, lambda: self._mine(client), lambda broker_id: client.ask(broker_id, request)
+        )
+        if len(answers) == 1:
+            exchange.answer([answers[0].view(answers[0].start, answers[0].end)])
+            return
+        values = _joined_log_dirs([await asking.read(message, answer, request.version) for answer in answers])
+        await asking.answer(exchange, message, values)
 
     def _seen(self, client: Client, topics: list[Values]) -> list[Values]:
         """The topics without hidden ones: shadows whose allow list lacks the client. Metadata omits them too."""
@@ -251,19 +258,30 @@ def _joined_log_dirs(answers: list[Values]) -> Values:
 
 
 @dataclass(frozen=True, slots=True)
-class _Merge:
-    """How the answers of any number of brokers are merged. `when_lost` None: the connection is closed instead."""
+class _List:
+    """A list that each broker answers: the field of its elements, and the field of an element's key."""
 
     message: Message
+    elements: str
+    key: str
     merge: Callable[[list[Values]], Values]
-    when_lost: Values | None = None
+
+    def keep(self, answers: list[Values], is_here: Callable[[str], bool]) -> Generator[None, None, None]:
+        """Remove the elements of other nodes, in slices."""
+        for answer in answers:
+            listed: list[Values] = answer[self.elements]
+            kept: list[Values] = []
+            for first in range(0, len(listed), BOUNDS.turn):
+                kept += [each for each in listed[first : first + BOUNDS.turn] if is_here(each[self.key])]
+                yield
+            answer[self.elements] = kept
 
 
 _ASK_AGAIN: Final = {"error_code": ErrorCode.COORDINATOR_LOAD_IN_PROGRESS}
 _LISTS: Final = {
-    groups.LIST_GROUPS.key: _Merge(
-        groups.LIST_GROUPS, lambda answers: _joined(answers, "groups", "group_id"), _ASK_AGAIN
-    ),
-    transactions.LIST_TRANSACTIONS.key: _Merge(transactions.LIST_TRANSACTIONS, _joined_transactions, _ASK_AGAIN),
+    form.message.key: form
+    for form in (
+        _List(groups.LIST_GROUPS, "groups", "group_id", lambda answers: _joined(answers, "groups", "group_id")),
+        _List(transactions.LIST_TRANSACTIONS, "transaction_states", "transactional_id", _joined_transactions),
+    )
 }
-_LOG_DIRS: Final = _Merge(admin.DESCRIBE_LOG_DIRS, _joined_log_dirs)

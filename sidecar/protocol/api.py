@@ -25,6 +25,7 @@ class Route(Enum):
     CONTROLLER = "the controller, or the broker that upstream names as such"
     ANY = "any broker"
     OWN_BROKERS = "the upstream brokers that belong to this node; merged"
+    ALL_BROKERS = "all brokers; the answer has what FindCoordinator places on this node"
     BROKER_CONFIG = "any broker, or the broker behind the node that a BROKER resource names"
 
 
@@ -117,7 +118,7 @@ _TABLE: Final = (
     Api(13, "LeaveGroup", 0, 5, 4, Route.GROUP, shadow=ShadowRule.UNNAMED),
     Api(14, "SyncGroup", 0, 5, 4, Route.GROUP, shadow=ShadowRule.OWN),
     Api(15, "DescribeGroups", 0, 6, 5, Route.GROUPS, shadow=ShadowRule.OWN),
-    Api(16, "ListGroups", 0, 5, 3, Route.OWN_BROKERS, shadow=ShadowRule.UNNAMED),
+    Api(16, "ListGroups", 0, 5, 3, Route.ALL_BROKERS, shadow=ShadowRule.UNNAMED),
     Api(18, "ApiVersions", 0, 4, 3, Route.LOCAL, shadow=ShadowRule.UNNAMED),
     Api(19, "CreateTopics", 2, 7, 5, Route.CONTROLLER, shadow=ShadowRule.TAKEN),
     Api(20, "DeleteTopics", 1, 6, 4, Route.CONTROLLER),
@@ -148,7 +149,7 @@ _TABLE: Final = (
     Api(60, "DescribeCluster", 0, 2, 0, Route.LOCAL, shadow=ShadowRule.UNNAMED),
     Api(61, "DescribeProducers", 0, 0, 0, Route.LEADERS, shadow=ShadowRule.OWN),
     Api(65, "DescribeTransactions", 0, 0, 0, Route.TRANSACTIONS, shadow=ShadowRule.OWN),
-    Api(66, "ListTransactions", 0, 2, 0, Route.OWN_BROKERS, shadow=ShadowRule.OWN),
+    Api(66, "ListTransactions", 0, 2, 0, Route.ALL_BROKERS, shadow=ShadowRule.OWN),
     Api(68, "ConsumerGroupHeartbeat", 0, 1, 0, Route.GROUP, shadow=ShadowRule.OWN),
     Api(69, "ConsumerGroupDescribe", 0, 1, 0, Route.GROUPS, shadow=ShadowRule.OWN),
     Api(74, "ListConfigResources", 0, 1, 0, Route.ANY, shadow=ShadowRule.OWN),

@@ -21,7 +21,7 @@ from tests.topics import create_topic
 from tests.wait import wait_for
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from sidecar.local import Kafka
     from tests.conftest import OwnKafka, Unique
@@ -39,6 +39,23 @@ def ask_all(cluster: VirtualCluster, asked: Any) -> list[Any]:
         with RawClient(node.bootstrap) as wire:
             answers.append(wire.ask(asked))
     return answers
+
+
+def here_of(nodes: VirtualCluster, names: Iterable[str], here: list[set[str]]) -> dict[str, int]:
+    """The node that lists each name."""
+    listing = zip(nodes.nodes, here, strict=True)
+    return {name: node.id for node, listed in listing for name in listed.intersection(names)}
+
+
+def coordinators(nodes: VirtualCluster, names: Iterable[str], kind: int) -> dict[str, int]:
+    """The node that FindCoordinator names for each of these, the same at every node."""
+    found: list[dict[str, int]] = []
+    for node in nodes.nodes:
+        with RawClient(node.bootstrap) as wire:
+            answer = wire.ask(request(10, 4, key_type=kind, coordinator_keys=[*names]))
+            found.append({each.key: each.node_id for each in answer.coordinators})
+    assert all(each == found[0] for each in found)
+    return found[0]
 
 
 @pytest.mark.parametrize("version", range(6))
@@ -61,6 +78,8 @@ async def test_all_nodes_together_list_every_group_once(
     assert all(codes(answer) == {0} for answer in answers)
     listed = Counter(found.group_id for answer in answers for found in answer.groups)
     assert {name: listed[name] for name in names} == dict.fromkeys(names, 1)
+    here = [{found.group_id for found in answer.groups} for answer in answers]
+    assert here_of(nodes, names, here) == coordinators(nodes, names, 0)
 
 
 @pytest.mark.parametrize("version", range(2))
@@ -73,13 +92,16 @@ def test_all_nodes_together_list_every_transactional_id_once(
             init = request(22, 1, transactional_id=name, transaction_timeout=60_000)
             wait_for(lambda init=init: codes(wire.ask(init)) == {0}, name)
     listed: Counter[str] = Counter()
+    here: list[set[str]] = []
     for node in nodes.nodes:
         with RawClient(node.bootstrap) as wire:
             asked = request(66, version, state_filters=["Empty", "Confused"], duration_filter=-1)
             answer = wire.ask_values(LIST_TRANSACTIONS, asked)
             assert (answer["error_code"], answer["unknown_state_filters"]) == (0, ["Confused"])
+            here.append({found["transactional_id"] for found in answer["transaction_states"]})
             listed.update(found["transactional_id"] for found in answer["transaction_states"])
     assert {name: listed[name] for name in names} == dict.fromkeys(names, 1)
+    assert here_of(nodes, names, here) == coordinators(nodes, names, 1)
 
 
 @pytest.mark.parametrize("version", range(1, 5))
