@@ -59,6 +59,7 @@ class _Clients:
         self.wire = wire
         self.world = world
         self._host = Host("clients")
+        self._reported = world.logged["client_quotas_unreadable"] > 0
         self._totals: dict[str, list[Any]] = {}
 
     def start(self, work: Any) -> None:
@@ -73,8 +74,7 @@ class _Clients:
             total[3].append(error)
 
     def got(self) -> dict[str, Any]:
-        logged = self.world.logged["client_quotas_unreadable"] > 0
-        return {name: [*total, logged] for name, total in self._totals.items()}
+        return {name: [*total, self._reported] for name, total in self._totals.items()}
 
     def note_log(self, topic: str) -> None:
         """What a log has of each client, whose name its records begin with."""
@@ -190,8 +190,8 @@ def _main(part: str) -> None:
     world = World(0, Shape(nodes=1, settings=(("client_quotas", not off), *own)))
     play, world.cluster.client_quotas = PARTS[name]
     world.start({"shared": TopicPlan(1, AccessMode.SHARED), "ordinary": TopicPlan(1)})
-    world.begin(0)
     clients = _Clients(world)
+    world.begin(0)
     play(clients)
     if name not in ("later", "unanswered", "ordinary"):
         world.run(world.now + SECONDS)
