@@ -85,7 +85,7 @@ def collect(world: World, topics: Mapping[str, int]) -> Evidence:
     found = Evidence(world.ledger, crashes=list(world.loop.crashes), began=world.loop.zero)
     for topic, partitions in sorted(topics.items()):
         for partition in range(partitions):
-            found.logs[topic, partition] = list(_records(world.cluster.history(topic, partition)))
+            found.logs[topic, partition] = read(world, topic, partition)
     found.shadows = {name: plan.shadow_of for name, plan in TOPICS.items() if plan.shadow_of}
     found.unfenced = {where: math.inf for where in found.logs if where[0] in world.cluster.deleted}
     for record in _records(world.cluster.history(OWNERSHIP, 0)):

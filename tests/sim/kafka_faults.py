@@ -180,7 +180,7 @@ def compact(play: Play, topic: str) -> None:
     play.world.cluster.compact(topic)
 
 
-def purge(play: Play, topic: str) -> None:
+def empty_topic(play: Play, topic: str) -> None:
     """An operator deletes all records so far (DeleteRecords), on every replica. They are kept for the checker."""
     cluster = play.world.cluster
     for index in range(play.counts[topic]):
@@ -256,7 +256,7 @@ STEPS: Final[Mapping[str, Callable[..., None]]] = {
     "kill broker": kill_broker, "freeze broker": freeze_broker, "elect": elect, "elect unclean": elect_unclean,
     "grow": grow, "delete topic": delete_topic, "skew broker": skew_broker, "raise epoch": raise_epoch,
     "lose records": lose_records, "misconfigure": misconfigure, "intrude": intrude, "compact": compact,
-    "purge": purge, "rebuild": rebuild,
+    "empty topic": empty_topic, "rebuild": rebuild,
     "lag metadata": lag_metadata, "hold markers": hold_markers, "move coordinator": move_coordinator,
     "cut brokers": cut_brokers, "refuse": refuse, "empty fetches": empty_fetches,
 }  # fmt: skip

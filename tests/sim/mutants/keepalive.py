@@ -103,7 +103,7 @@ _REBUILT: Final = Schedule(
         *_under_way(18.0),
         led("owned", 1, 1),
         produce(1.3, "rival0", partitions=1, batches=600, every=0.02),
-        Step(5.0, "purge", {"topic": "owned"}),
+        Step(5.0, "empty topic", {"topic": "owned"}),
         Step(9.0, "rebuild", {"topic": "owned", "partition": 1, "broker": 1, "lasts": 3.0}),
     ],
     length=22.0,
