@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeVar
 
 from sidecar.access.services import NodeServices
 from sidecar.changelog import FAILURES, Key, Kind, Position, Record, unpack_positions
@@ -46,8 +46,33 @@ class Writer(LaneOwner, Protocol):
         """Sequences of the session got a final error: its client counts them as used."""
 
 
+MadeT = TypeVar("MadeT")
+
+
+class AtFirstUse(dict[int, MadeT]):
+    """State by partition, made when it is first looked up by `[]`. A topic may have thousands of partitions to which a
+    session never writes, and there are up to 64 sessions beside each other.
+    """
+
+    __slots__ = ("_make",)
+
+    def __init__(self, make: Callable[[int], MadeT]) -> None:
+        super().__init__()
+        self._make = make
+
+    def __missing__(self, partition: int) -> MadeT:
+        made = self[partition] = self._make(partition)
+        return made
+
+    def in_order(self) -> list[MadeT]:
+        """What was made so far, by partition."""
+        return [self[index] for index in sorted(self)]
+
+
 class SlotEpoch:
-    """Appends of one session under one (producer id, epoch). Implements `sidecar.dedup.gate.Keeper`."""
+    """Appends of one session under one (producer id, epoch). Implements `sidecar.dedup.gate.Keeper`. It has lanes,
+    sequences and gates for the partitions that the session writes to; for all others its bases say where it stands.
+    """
 
     def __init__(
         self,
@@ -68,34 +93,40 @@ class SlotEpoch:
         self._owner = owner
         self._loop = asyncio.get_running_loop()  # each lookup is a system call (getpid)
         self._idempotent = taken.session.is_idempotent
-        self._spaces: dict[int, SequenceSpace] = {}
-        self._lanes: dict[int, Lane] = {}
-        for index in taken.partitions:
-            plain = None if self._idempotent else PlainSequences()
-            self._lanes[index] = forwarder.lane(self._name, index, taken.stamp, plain, owner, taken.topic_id)
-            position = taken.bases[index]
-            # A base above 0 shows earlier batches; a partition that was never written takes any client epoch.
-            base = ClientSequence(position.sequence % MODULUS)
-            self._spaces[index] = SequenceSpace(
-                position.client_epoch,
-                base,
-                base,
-                written=position.sequence != 0,
-                refused=taken.refused.get(index),
-                limit=limit,
-            )
-        self._gates = {} if ids is None else {index: self._gate(ids, index) for index in taken.partitions}
+        count = len(taken.partitions)
+        whole = range(count)  # a set would take 200 KB for 5,000 partitions
+        self._covered = whole if tuple(taken.partitions) == tuple(whole) else frozenset(taken.partitions)
+        self._closed: Outcome | None = None
+        self._spaces = AtFirstUse(self._space)
+        self._lanes = AtFirstUse(self._lane)
+        self._gates = None if ids is None else AtFirstUse(partial(self._gate, ids))
+
+    def _space(self, index: int) -> SequenceSpace:
+        position, refused = self.taken.bases[index], self.taken.refused.get(index)
+        # A base above 0 shows earlier batches; a partition that was never written takes any client epoch.
+        base, written = ClientSequence(position.sequence % MODULUS), position.sequence != 0
+        return SequenceSpace(position.client_epoch, base, base, written=written, refused=refused, limit=self._limit)
+
+    def _lane(self, index: int) -> Lane:
+        plain, taken = None if self._idempotent else PlainSequences(), self.taken
+        lane = self._forwarder.lane(self._name, index, taken.stamp, plain, self._owner, taken.topic_id)
+        if self._closed is not None:
+            lane.close(self._closed)
+        return lane
 
     def _gate(self, ids: TopicIds, index: int) -> Gate:
         taken = self.taken
         session = Session(taken.session, producer_name(taken.name), taken.stamp.producer_id)
         space = self._spaces[index] if self._idempotent else None
         released = self._forwarder.released
-        return Gate(ids.of(index), session, self._lanes[index], space, ids.services.headers, self, released)
+        gate = Gate(ids.of(index), session, self._lanes[index], space, ids.services.headers, self, released)
+        if self._closed is not None:
+            gate.close(self._closed)
+        return gate
 
     def covers(self, partition: int) -> bool:
         """Whether the partition was fenced for this epoch."""
-        return partition in self._lanes
+        return partition in self._covered
 
     def verdict(self, partition: int, header: BatchHeader, connection: int | None = None) -> Verdict:
         """The verdict on a batch by the session's sequences. `connection`: the one that carried it; an UNHEARD batch is
@@ -108,7 +139,7 @@ class SlotEpoch:
         found = space.judge(header.producer_epoch, header.base_sequence, header.records)
         if found is Verdict.UNHEARD and connection is not None and space.is_heard_on(connection):
             return Verdict.FORWARD
-        if self._gates and found in (Verdict.REPEAT, Verdict.ASTRIDE, Verdict.STRAY):
+        if self.ids is not None and found in (Verdict.REPEAT, Verdict.ASTRIDE, Verdict.STRAY):
             return Verdict.FORWARD  # its gate remembers more of the last batches
         return found
 
@@ -127,13 +158,12 @@ class SlotEpoch:
             self._forwarder.released(len(batch))
             done(_OTHER_TOPIC)
             return
-        gate = self._gates.get(partition)
-        if gate is not None:
+        if self._gates is not None:
             first = header.base_sequence if self._idempotent else NO_SEQUENCE
             arrival = Arrival(batch, first, header.records, timeout_ms, done, getattr(done, "turn", None))
             if (allowance := getattr(done, "allowance", None)) is not None:
                 arrival.allowance = allowance
-            gate.offer(arrival)
+            self._gates[partition].offer(arrival)
             return
         deadline = self._loop.time() + timeout_ms / 1000
         append = Append(batch, header.last_offset_delta + 1, deadline, timeout_ms, done)
@@ -148,14 +178,16 @@ class SlotEpoch:
         lanes: list[Lane] = []
         contents: list[Content] = []
         forwarder, link = self._forwarder, None
-        idempotent, spaces, gates = self._idempotent, self._spaces, self._gates
+        idempotent, spaces, all_lanes, gates = self._idempotent, self._spaces, self._lanes, self._gates
         for (_, partition, _, _), batch, (_, epoch, first, count, _) in request.batches:
-            lane = self._lanes.get(partition)
+            lane = all_lanes.get(partition)
+            if lane is None and partition in self._covered:
+                lane = all_lanes[partition]
             if lane is None or not lane.flows:
                 return False
             if idempotent and spaces[partition].judge(epoch, first, count) is not Verdict.FORWARD:
                 return False
-            if gates:
+            if gates is not None:
                 content = gates[partition].admits(batch, first if idempotent else NO_SEQUENCE, count)
                 if content is None:
                     return False
@@ -175,7 +207,7 @@ class SlotEpoch:
             append = Append(batch, numbers.records, deadline, timeout_ms, partial(settle, part, numbers))
             if idempotent:
                 append.belongs(spaces[partition], first)
-            if gates:
+            if gates is not None:
                 gates[partition].begin(contents[index], append, first)
             lane.begin(append)
             sent.append((lane, append))
@@ -184,9 +216,10 @@ class SlotEpoch:
 
     def close(self, outcome: Outcome) -> None:
         """Answer all waiting batches with `outcome`."""
-        for gate in self._gates.values():
+        self._closed = self._closed or outcome
+        for gate in () if self._gates is None else self._gates.in_order():
             gate.close(outcome)
-        for lane in self._lanes.values():
+        for lane in self._lanes.in_order():
             lane.close(outcome)
 
     @property
@@ -196,7 +229,13 @@ class SlotEpoch:
 
     def stands_at(self) -> dict[int, Position]:
         """The client's next sequence in each partition, by the answers so far."""
-        return {index: Position(space.client_epoch, space.stands_at) for index, space in self._spaces.items()}
+        bases, spaces = self.taken.bases, self._spaces
+        return {
+            index: bases[index]
+            if (space := spaces.get(index)) is None
+            else Position(space.client_epoch, space.stands_at)
+            for index in self.taken.partitions
+        }
 
     def memory(self) -> Memory:
         """The session's positions as this node remembers them, for its next takeover."""
@@ -205,23 +244,27 @@ class SlotEpoch:
     def wrote(self) -> list[int]:
         """The partitions whose logs are known to have batches of this epoch."""
         if not self._idempotent:
-            return [index for index, lane in self._lanes.items() if lane.plain and lane.plain.next and lane.idle]
-        return [index for index, space in self._spaces.items() if space.next != space.base]
+            lanes = self._lanes.items()
+            return sorted(index for index, lane in lanes if lane.plain and lane.plain.next and lane.idle)
+        return sorted(index for index, space in self._spaces.items() if space.next != space.base)
 
     def touched(self) -> list[int]:
         """The partitions to which a batch was ever sent under this epoch."""
-        return [index for index, lane in self._lanes.items() if lane.used]
+        return sorted(index for index, lane in self._lanes.items() if lane.used)
 
     def acknowledged(self, partition: int) -> StampedSequence:
         """The last stamped sequence that is known to be in the log, `NOTHING` without one."""
-        space = self._spaces[partition]
+        space = self._spaces.get(partition)
+        if space is None:
+            return NOTHING
         behind = space.stamped(space.next)
         return StampedSequence(behind - 1) if behind else NOTHING
 
     @property
     def idle(self) -> bool:
         """Whether no batch is under way."""
-        return all(lane.idle for lane in self._lanes.values()) and all(gate.is_idle for gate in self._gates.values())
+        gates = () if self._gates is None else self._gates.values()
+        return all(lane.idle for lane in self._lanes.values()) and all(gate.is_idle for gate in gates)
 
     async def quiet(self) -> bool:
         """Wait a few seconds at most until no batch is under way; returns whether that was reached."""

@@ -143,7 +143,8 @@ class Sessions(Network):
         self.node.take_over(claim_of(SESSION))
         self.client = [ClientPartition(sequence=start.sequence) for _ in range(PARTITIONS)]
         assert self.node.epoch is not None
-        for partition, space in zip(self.cluster.partitions, self.node.epoch._spaces.values(), strict=True):
+        for index, partition in enumerate(self.cluster.partitions):
+            space = self.node.epoch._spaces[index]
             if start.begun:
                 partition.wrote(SLOT_ID, self.cluster.slot_epoch, start.begun - 1)
                 space.appended(Client(base), start.begun)
