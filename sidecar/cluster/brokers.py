@@ -181,12 +181,19 @@ class Brokers:
 
     async def ask_any(self, request: Request[AnswerT]) -> AnswerT:
         """Return the first answer of any broker; only for requests that change nothing and that all answer alike."""
+        return (await self.ask_some(request))[1]
+
+    async def ask_some(self, request: Request[AnswerT]) -> tuple[int, AnswerT]:
+        """As `ask_any`, with the broker that answered; negative for a bootstrap address."""
         limit = 1 + len(self.view.brokers) + len(self._seeds)
 
         def choose(asked: Collection[int]) -> int | None:
             return self.live_broker(asked) if len(asked) < limit else None
 
-        return await self._hedged.first_answer(lambda broker: self.call(broker, request), choose)
+        async def ask(broker: int) -> tuple[int, AnswerT]:
+            return broker, await self.call(broker, request)
+
+        return await self._hedged.first_answer(ask, choose)
 
     def controller(self) -> int:
         """Return the broker for changes: upstream's controller if it is usable, else any."""

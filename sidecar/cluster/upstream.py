@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any, Final
 from uuid import UUID
 
@@ -30,9 +31,11 @@ from sidecar.protocol.caller import (
 from sidecar.protocol.calls.admin import FEATURES, ApiVersions, FindCoordinator, ServedVersions
 from sidecar.protocol.calls.topic_ids import HasLogs, HasTopics
 from sidecar.protocol.errors import ErrorCode, KafkaError
-from sidecar.protocol.metadata import ClusterState, MetadataByIdCall, MetadataCall, MetadataRequest
+from sidecar.protocol.metadata import ClusterState, MetadataByIdCall, MetadataCall, MetadataRequest, TopicState
 
 _EVERY_S: Final = 0.1
+_AGAIN_S: Final = 1.0
+"""How long a broker that has shown a topic may take to say whether it is still there, in seconds."""
 
 
 class Refresh:
@@ -135,9 +138,43 @@ class KafkaUpstream(Brokers):
         return await self._asking.answer(request, lambda: self._ask_metadata(request))
 
     async def _ask_metadata(self, request: MetadataRequest) -> ClusterState:
-        state = await self.ask_any(MetadataByIdCall(request) if request.ids else MetadataCall(request))
-        await in_slices(self.view.apply_steps(state))
-        return state
+        """Ask any broker. If it does not show a topic that another one has shown, that one is asked, too: the first may
+        lag behind a creation. Only the other's own answer shows that the topic was deleted since.
+        """
+        broker, state = await self.ask_some(MetadataByIdCall(request) if request.ids else MetadataCall(request))
+        is_all = request.topics is None and not request.ids
+        known: dict[bytes, TopicState] = {}
+        if doubted := self.view.doubted(state, broker, is_all=is_all):
+            known = await self._ask_again(doubted, request)
+        names = {topic.topic_id: topic.name for topic in known.values()}
+        theirs = [
+            topic for topic in state.topics if (topic.name or names.get(topic.topic_id, "")).encode() not in known
+        ]
+        shown = await in_slices(self.view.apply_steps(replace(state, topics=tuple(theirs)), broker, is_all=is_all))
+        return replace(shown, topics=(*shown.topics, *known.values())) if known else shown
+
+    async def _ask_again(self, topics: Iterable[bytes], request: MetadataRequest) -> dict[bytes, TopicState]:
+        """Ask brokers that have shown these topics. Returns those that they still have; the others leave the view, as
+        do those of brokers that do not answer in time.
+        """
+        by_broker: dict[int, list[str]] = {}
+        for topic in topics:
+            route = self.view.route(topic)
+            brokers = sorted(route.shown_by & self.view.brokers.keys()) if route is not None else ()
+            for broker in [each for each in brokers if self.may_connect(each) and not self._is_overdue(each)][:1]:
+                by_broker.setdefault(broker, []).append(topic.decode())
+
+        async def ask(broker: int, names: list[str]) -> ClusterState | None:
+            with_operations = request.include_topic_operations
+            call = MetadataCall(MetadataRequest(tuple(names), False, include_topic_operations=with_operations))
+            with suppress(UpstreamError, KafkaError, TimeoutError):
+                async with asyncio.timeout(_AGAIN_S):
+                    return await in_slices(self.view.apply_steps(await self.call(broker, call), broker))
+            return None
+
+        answers = await asyncio.gather(*[ask(broker, names) for broker, names in by_broker.items()])
+        shown = [topic for answer in answers if answer is not None for topic in answer.topics]
+        return {topic.name.encode(): topic for topic in shown if topic.partitions}
 
     async def find_leaders(self, topics: Iterable[bytes]) -> bool:
         """Look up the leaders of these topics. Returns False if Kafka did not answer; never raises.
@@ -184,13 +221,16 @@ class KafkaUpstream(Brokers):
         request = MetadataCall(MetadataRequest((topic,), allow_auto_topic_creation=False))
         live = await self.brokers()
         prompt = [broker for broker in live if self.may_connect(broker) and not self._is_overdue(broker)]
-        states = await self._hedged.answers(lambda broker: self.call(broker, request), prompt or live)
+
+        async def ask(broker: int) -> tuple[int, ClusterState]:
+            return broker, await self.call(broker, request)
+
+        answers = await self._hedged.answers(ask, prompt or live)
+        states = [state for _, state in answers]
         knowing = [state for state in states if any(found.partitions for found in state.topics)]
-        for state in states:  # the view keeps every partition, and the newest leader of each
-            if state not in knowing:
-                self.view.apply(state)
-        for state in knowing:
-            self.view.apply(state)
+        for broker, state in answers:  # the view keeps every partition, and the newest leader of each
+            if not knowing or (state in knowing and not self.view.doubted(state, broker, is_all=False)):
+                self.view.apply(state, broker)
         if len({found.topic_id for state in knowing for found in state.topics}) > 1:
             message = f"brokers do not agree on which topic {topic} is: it was created anew a moment ago"
             raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, message)

@@ -1,5 +1,9 @@
 """Kafka's latest metadata: brokers, controller, leaders. No I/O: `upstream` updates it, the gateway routes by it.
 
+What one broker has shown, another one that lags does not take back: brokers learn of changes one after the other, and
+each of them only moves forward. So an answer without a known topic, or with another topic id, counts if it is from a
+broker that has shown the topic itself (`doubted`). Older leaders and missing partitions never count.
+
 The view may be out of date at any time. A caller that notices (NOT_LEADER_OR_FOLLOWER, a lost connection) requests a
 refresh; a wrong route costs the client a retry, never a wrong answer.
 """
@@ -7,26 +11,32 @@ refresh; a wrong route costs the client a retry, never a wrong answer.
 from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
+from typing import Final
 from uuid import UUID
 
 from sidecar.protocol.errors import ErrorCode
 from sidecar.protocol.leaders import Found
 from sidecar.protocol.limits import BOUNDS
-from sidecar.protocol.metadata import Broker, ClusterState, TopicState
+from sidecar.protocol.metadata import Broker, ClusterState, PartitionState, TopicState
 from sidecar.protocol.primitives import at_once
 
 NO_LEADER = -1
+_SHOWN_BY: Final = 3
+"""The number of brokers that are remembered for a topic."""
 
 
 @dataclass(frozen=True, slots=True)
 class TopicRoute:
-    """A topic's id and the leader (broker id, -1: none) and leader epoch of each partition."""
+    """A topic's id and the leader (broker id, -1: none) and leader epoch of each partition. `shown_by`: some of the
+    brokers that have this topic in their metadata.
+    """
 
     topic_id: UUID
     leaders: MappingProxyType[int, int]
     leader_epochs: MappingProxyType[int, int]
+    shown_by: frozenset[int] = frozenset()
 
 
 class ClusterView:
@@ -43,27 +53,53 @@ class ClusterView:
         self._topics: dict[bytes, TopicRoute] = {}
         self.names: dict[bytes, bytes] = {}
 
-    def apply(self, state: ClusterState) -> None:
-        """Apply an answer to Metadata: its brokers are all brokers, its topics are the requested ones."""
-        at_once(self.apply_steps(state))
+    def doubted(self, state: ClusterState, broker: int, *, is_all: bool) -> set[bytes]:
+        """Return the topics that this view has, and that a broker's answer lacks or has under another id although that
+        broker has never shown them. `is_all`: all topics were requested.
+        """
+        doubted: set[bytes] = set()
+        named: set[bytes] = set()
+        for topic in state.topics:
+            name = topic.name.encode() or self.names.get(topic.topic_id.bytes, b"")
+            named.add(name)
+            route = self._topics.get(name)
+            if route is not None and _contradicts(topic, route) and _may_lag(broker, route):
+                doubted.add(name)
+        if is_all:
+            doubted |= {name for name in self._topics.keys() - named if _may_lag(broker, self._topics[name])}
+        return doubted
 
-    def apply_steps(self, state: ClusterState) -> Generator[None, None, None]:
+    def apply(self, state: ClusterState, broker: int | None = None, *, is_all: bool = False) -> ClusterState:
+        """Apply an answer of a broker to Metadata: its brokers are all brokers, its topics are the requested ones.
+        Returns it with newer leaders and further partitions, as far as they are known.
+        """
+        return at_once(self.apply_steps(state, broker, is_all=is_all))
+
+    def apply_steps(
+        self, state: ClusterState, broker: int | None = None, *, is_all: bool = False
+    ) -> Generator[None, None, ClusterState]:
         """Do as `apply` does, in slices."""
         self.version += 1
         if state.brokers:
             self.brokers = {broker.id: broker for broker in state.brokers}
         self.controller = state.controller
         self.cluster_id = state.cluster_id or self.cluster_id
+        if is_all:
+            for name in self._topics.keys() - {topic.name.encode() for topic in state.topics}:
+                if broker in self._topics[name].shown_by:
+                    self._drop(name)
         sliced = 0
+        topics: list[TopicState] = []
         for topic in state.topics:
-            self._apply_topic(topic)
+            topics.append(self._apply_topic(topic, broker))
             sliced += 1 + len(topic.partitions)
             if sliced >= BOUNDS.turn:
                 sliced = 0
                 yield
                 self.version += 1
+        return replace(state, topics=tuple(topics))
 
-    def _apply_topic(self, topic: TopicState) -> None:
+    def _apply_topic(self, topic: TopicState, broker: int | None) -> TopicState:
         name = topic.name.encode()
         if topic.error == ErrorCode.UNKNOWN_TOPIC_ID:
             self._drop(self.names.get(topic.topic_id.bytes, b""))
@@ -73,17 +109,26 @@ class ClusterView:
             leaders = {p.partition: p.leader for p in topic.partitions}
             epochs = {p.partition: p.leader_epoch for p in topic.partitions}
             known = self._topics.get(name)
+            shown_by: frozenset[int] = frozenset()
             if known is not None and known.topic_id == topic.topic_id:
                 # A broker with old metadata must not bring back the old leader (as in Java's Metadata, KAFKA-7747),
                 # nor remove partitions: a topic id never loses partitions.
+                shown_by, older = known.shown_by, False
                 for index, epoch in known.leader_epochs.items():
                     if index not in epochs or epochs[index] < epoch:
-                        leaders[index], epochs[index] = known.leaders[index], epoch
+                        leaders[index], epochs[index], older = known.leaders[index], epoch, True
+                if older:
+                    topic = replace(topic, partitions=_merged(topic.partitions, leaders, epochs))
             else:
                 self._drop(name)
                 if topic.topic_id.int:
                     self.names[topic.topic_id.bytes] = name
-            self._topics[name] = TopicRoute(topic.topic_id, MappingProxyType(leaders), MappingProxyType(epochs))
+            if broker is not None and broker >= 0 and broker not in shown_by:
+                shown_by = frozenset((*sorted(shown_by)[: _SHOWN_BY - 1], broker))
+            self._topics[name] = TopicRoute(
+                topic.topic_id, MappingProxyType(leaders), MappingProxyType(epochs), shown_by
+            )
+        return topic
 
     def _drop(self, name: bytes) -> None:
         route = self._topics.pop(name, None)
@@ -104,7 +149,9 @@ class ClusterView:
             route = self._topics[topic]
             leaders = route.leaders | {index: leader.broker for index, leader in of_topic.items()}
             epochs = route.leader_epochs | {index: leader.epoch for index, leader in of_topic.items()}
-            self._topics[topic] = TopicRoute(route.topic_id, MappingProxyType(leaders), MappingProxyType(epochs))
+            self._topics[topic] = replace(
+                route, leaders=MappingProxyType(leaders), leader_epochs=MappingProxyType(epochs)
+            )
 
     def leader_epoch(self, topic: bytes, partition: int) -> int:
         """Return the newest known leader epoch, else -1."""
@@ -157,3 +204,29 @@ class ClusterView:
         self.version += 1
         for topic in topics:
             self._drop(topic)
+
+
+def _contradicts(topic: TopicState, route: TopicRoute) -> bool:
+    gone = topic.error in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
+    return gone or (bool(topic.partitions) and topic.topic_id != route.topic_id)
+
+
+def _may_lag(broker: int, route: TopicRoute) -> bool:
+    """Whether a broker may not have heard of a topic yet that others have shown."""
+    return bool(route.shown_by) and broker not in route.shown_by
+
+
+def _merged(
+    answered: Iterable[PartitionState], leaders: Mapping[int, int], epochs: Mapping[int, int]
+) -> tuple[PartitionState, ...]:
+    """The partitions of an answer with the newest known leaders, and those that it lacks."""
+    there = {each.partition: each for each in answered}
+    found: list[PartitionState] = []
+    for index, leader in sorted(leaders.items()):
+        own = there.get(index)
+        if own is not None and own.leader_epoch == epochs[index]:
+            found.append(own)
+        else:
+            error = ErrorCode.LEADER_NOT_AVAILABLE if leader == NO_LEADER else ErrorCode.NONE
+            found.append(PartitionState(index, error, leader, epochs[index]))
+    return tuple(found)

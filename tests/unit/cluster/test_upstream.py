@@ -2,6 +2,7 @@
 
 import asyncio
 import re
+from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
@@ -12,7 +13,7 @@ from sidecar.protocol.api import api_name
 from sidecar.protocol.caller import CallTimeoutError, CoordinatorKind, DisconnectedError, UnknownTopicError
 from sidecar.protocol.calls.admin import ApiVersions, FoundCoordinator, ServedVersions
 from sidecar.protocol.errors import ErrorCode, KafkaError
-from sidecar.protocol.metadata import Broker, ClusterState, PartitionState, TopicState
+from sidecar.protocol.metadata import Broker, ClusterState, MetadataRequest, PartitionState, TopicState
 from tests.wait import wait_until
 
 
@@ -176,3 +177,115 @@ async def test_brokers_are_asked_again_what_they_serve_once_a_second_at_most() -
     await wait_until(lambda: not upstream.serves(0, 13), "the new answer")
     assert (upstream.serves(0, 12), upstream.asked) == (True, 4)
     await upstream.close()
+
+
+class Lagged(KafkaUpstream):
+    """Brokers by number: what each has of the topic `t` (None: nothing), as its id and the leader epochs by partition.
+    `next_broker` is asked first.
+    """
+
+    def __init__(self, *have: tuple[int, dict[int, int]] | None) -> None:
+        super().__init__([("127.0.0.1", 1)], connect_timeout=1, request_timeout=1)
+        self.have: list[tuple[int, dict[int, int]] | None] = list(have)
+        self.asked: list[int] = []
+        self.silent: set[int] = set()
+        self.next_broker = 0
+        self.known = tuple(Broker(number, "127.0.0.1", 9000 + number) for number in range(len(have)))
+        self.view.apply(ClusterState(0, self.known, "cluster", 0, ()))
+
+    def live_broker(self, asked: Any = ()) -> int:
+        return self.next_broker
+
+    def may_connect(self, broker_id: int) -> bool:
+        return True
+
+    async def call(self, broker_id: int | None, request: Any, **_: Any) -> Any:
+        assert broker_id is not None
+        self.asked.append(broker_id)
+        if broker_id in self.silent:
+            raise DisconnectedError("gone", sent=True)
+        found, wanted = self.have[broker_id], request.request
+        if found is None:
+            missing = ErrorCode.UNKNOWN_TOPIC_ID if wanted.ids else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            name, topic_id = ("", UUID(bytes=wanted.ids[0])) if wanted.ids else ("t", UUID(int=0))
+            topics = () if wanted.topics is None else (TopicState(name, missing, topic_id, False, ()),)
+        else:
+            states = tuple(PartitionState(index, 0, broker_id, epoch) for index, epoch in found[1].items())
+            topics = (TopicState("t", 0, UUID(int=found[0]), False, states),)
+        return ClusterState(0, self.known, "cluster", 0, topics)
+
+    async def shows(self, broker: int, **how: Any) -> dict[str, tuple[int, int, dict[int, int]]]:
+        """What the node answers when a broker is asked first: error, topic id and leader epochs by name."""
+        self.next_broker = broker
+        state = await self.metadata(replace(MetadataRequest(("t",)), **how))
+        return {
+            topic.name: (
+                topic.error,
+                topic.topic_id.int,
+                {each.partition: each.leader_epoch for each in topic.partitions},
+            )
+            for topic in state.topics
+        }
+
+
+THERE = (1, {0: 5})
+
+
+@pytest.mark.parametrize(
+    "how", [{}, {"topics": None}, {"topics": (), "ids": (UUID(int=1).bytes,)}], ids=["by name", "all", "by id"]
+)
+async def test_a_broker_that_lags_does_not_take_a_shown_topic_back(how: dict[str, Any]) -> None:
+    upstream = Lagged(THERE, None)
+    shown = {"t": (0, 1, {0: 5})}
+    assert await upstream.shows(0) == shown
+    assert [await upstream.shows(1, **how) for _ in range(3)] == [shown] * 3
+    upstream.have[1] = THERE
+    assert await upstream.shows(1, **how) == shown
+    assert upstream.view.leader(b"t", 0) == 1
+
+
+@pytest.mark.parametrize("first", [0, 1])
+async def test_a_topic_is_gone_once_a_broker_that_had_shown_it_says_so(first: int) -> None:
+    """At once: the broker itself says it, or it is asked because another one says it."""
+    upstream = Lagged(THERE, None)
+    await upstream.shows(0)
+    upstream.have[0] = None
+    assert (await upstream.shows(first))["t"][0] == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert upstream.view.route(b"t") is None
+    upstream.asked.clear()
+    await upstream.shows(1)
+    assert upstream.asked == [1], "what is not known is not asked for twice"
+
+
+async def test_a_topic_that_is_left_out_of_the_list_of_all_by_who_had_shown_it_is_gone() -> None:
+    upstream = Lagged(THERE, None)
+    await upstream.shows(0)
+    upstream.have[0] = None
+    assert await upstream.shows(0, topics=None) == {}
+    assert upstream.view.route(b"t") is None
+
+
+async def test_what_no_broker_can_say_that_has_shown_it_is_believed() -> None:
+    upstream = Lagged(THERE, None)
+    await upstream.shows(0)
+    upstream.silent = {0}
+    assert (await upstream.shows(1))["t"][0] == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+async def test_a_former_topic_of_the_name_does_not_come_back() -> None:
+    upstream = Lagged((2, {0: 0}), (1, {0: 9}))
+    assert await upstream.shows(0) == {"t": (0, 2, {0: 0})}
+    assert await upstream.shows(1) == {"t": (0, 2, {0: 0})}
+    with pytest.raises(KafkaError, match="created anew a moment ago"):
+        await upstream.whole_layout("t")
+    assert upstream.view.route(b"t").topic_id == UUID(int=2)  # type: ignore[union-attr]
+    upstream.have = [(3, {0: 0}), (3, {0: 0})]
+    assert await upstream.shows(1) == {"t": (0, 3, {0: 0})}
+
+
+async def test_an_answer_has_no_older_leader_and_no_fewer_partitions_than_the_one_before() -> None:
+    upstream = Lagged((1, {0: 6, 1: 2}), (1, {0: 5}))
+    newest = {"t": (0, 1, {0: 6, 1: 2})}
+    assert [await upstream.shows(broker) for broker in (0, 1)] == [newest, newest]
+    state = await upstream.metadata(MetadataRequest(("t",)))
+    assert [(each.error, each.leader) for each in state.topics[0].partitions] == [(0, 0), (0, 0)]

@@ -13,6 +13,7 @@ import pytest
 from sidecar.changelog import Position
 from sidecar.exclusive.epoch import SlotEpoch
 from sidecar.exclusive.slots import SlotScope, TakenSlot
+from sidecar.exclusive.succession import NOTHING
 from sidecar.forwarder.forwarder import Forwarder, WholeRequest
 from sidecar.forwarder.lane import MAX_IN_FLIGHT, Lane
 from sidecar.forwarder.outcome import Outcome
@@ -420,3 +421,29 @@ async def test_not_for_a_partition_outside_the_fence(
 def test_the_head_of_a_whole_request_counts_what_follows() -> None:
     head = produce.whole_head(9, 8, 100)
     assert I32.unpack(head[:4])[0] + 4 == len(head) + 100
+
+
+async def test_a_session_has_state_for_the_partitions_it_writes_to_and_for_no_other(
+    session: Session, leader: ScriptedBroker
+) -> None:
+    """64 sessions beside each other on a topic of 5,000 partitions took 0.6 to 1.3 GiB."""
+    epoch = session.epoch
+    assert (len(epoch._lanes), len(epoch._spaces)) == (0, 0)
+    assert (epoch.stands_at(), epoch.wrote(), epoch.touched()) == (dict(epoch.taken.bases), [], [])
+    assert epoch.idle
+    assert epoch.certain
+    assert epoch.acknowledged(PARTITIONS[0]) == NOTHING
+    assert epoch.covers(PARTITIONS[-1])
+    assert not epoch.covers(PARTITIONS[-1] + 1)
+    session.next[99] = 0
+    assert session.send(99) is None
+    assert session.send(1) is not None
+    assert (list(epoch._lanes), list(epoch._spaces), epoch.touched()) == ([1], [1], [1])
+
+
+async def test_a_lane_that_is_made_after_its_epoch_ended_is_closed(session: Session, leader: ScriptedBroker) -> None:
+    session.epoch.close(Outcome(NOT_LEADER))
+    assert session.send(0) is None
+    told = Answer()
+    session.send_single(1, told)
+    assert told == [Outcome(NOT_LEADER)]
