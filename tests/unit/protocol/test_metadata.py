@@ -121,15 +121,24 @@ def test_no_damaged_request_raises_anything_but_malformed(version: int, data: st
 
 
 def without_padding(frame: bytes, version: int, topics: int) -> bytes:
-    """The answer without the tagged field of each topic, which kio does not step over."""
+    """The answer without the tagged fields of each topic, which kio does not step over."""
     plain = frame.replace(metadata.PADDING, b"\0")
     assert len(frame) - len(plain) == (topics * (len(metadata.PADDING) - 1) if version == 9 else 0)
     return (len(plain) - 4).to_bytes(4, "big") + plain[4:]
 
 
-def test_the_padding_is_one_tagged_field_that_any_reader_steps_over() -> None:
+def test_any_reader_steps_over_the_padding() -> None:
     reader = Reader(metadata.PADDING + b"rest", 0, len(metadata.PADDING) + 4)
     reader.skip_tags()
+    assert reader.position == len(metadata.PADDING)
+
+
+def test_the_padding_has_no_content_of_which_librdkafka_2_1_steps_over_one_byte_too_few() -> None:
+    """`rd_kafka_buf_skip_tags` took the length of a tagged field for that of a compact string."""
+    reader = Reader(metadata.PADDING, 0, len(metadata.PADDING))
+    for _ in range(reader.uvarint()):
+        reader.uvarint()
+        assert reader.uvarint() == 0
     assert reader.position == len(metadata.PADDING)
 
 
