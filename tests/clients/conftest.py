@@ -20,18 +20,19 @@ from . import gobuild, setting
 from .features import CELLS
 from .further import KAFKA, Further
 from .outcome import Route
-from .over_tls import Logins, with_section
+from .over_tls import Logins
 from .recipes import Recipes
-from .report import Report, as_markdown, as_text
+from .report import Report, Section, as_markdown, as_text, with_section
 from .run import CellId, MatrixRun
 from .setting import AUTHORIZED, Behind
 from .stage import Stage, standing
+from .versions import Versions
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "client-matrix.md"
 _ROUTES = {"node": [Route.NODE], "direct": [Route.DIRECT], "both": [Route.NODE, Route.DIRECT]}
 _REPORT = pytest.StashKey[Report]()
 _FURTHER = pytest.StashKey[Further]()
-_LOGINS = pytest.StashKey[Logins]()
+_SECTIONS = pytest.StashKey[list[Section]]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -53,7 +54,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.stash[_FURTHER] = Further()
-    config.stash[_LOGINS] = Logins()
+    config.stash[_SECTIONS] = [Logins(), Versions()]
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -66,7 +67,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     report = yield
     item.config.stash[_FURTHER].note(item, report)
-    item.config.stash[_LOGINS].note(item, report)
+    for section in item.config.stash[_SECTIONS]:
+        section.note(item, report)
     return report
 
 
@@ -123,8 +125,8 @@ def matrix(
         run.start(cells)
         yield run
         stash = request.config.stash
-        further, logins = stash[_FURTHER], stash[_LOGINS]
-        stash[_REPORT] = Report(dict(run.results), dict(run.versions), behind.version, count, further, logins)
+        further, sections = stash[_FURTHER], stash[_SECTIONS]
+        stash[_REPORT] = Report(dict(run.results), dict(run.versions), behind.version, count, further, sections)
 
 
 @pytest.fixture(scope="session")
@@ -136,18 +138,24 @@ def ownctl(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    """The matrix, and whether the page was written: it is, where all tests that fill it were run and passed. Where all
-    logins were, but not all the rest, their section is.
+    """The matrix, and whether the page was written: it is, where all tests that fill it were run and passed. Otherwise
+    its sections are whose tests all were.
     """
-    report, logins = config.stash.get(_REPORT, None), config.stash[_LOGINS]
+    report, sections = config.stash.get(_REPORT, None), config.stash[_SECTIONS]
     for route in report.routes() if report is not None else ():
         terminalreporter.section("clients and features", sep="-")
         for line in as_text(report, route):
             terminalreporter.write_line(line)
-    whole = report is not None and report.complete(Route.NODE) and report.further.complete()
-    if not logins.complete():
+    written = [section for section in sections if section.complete()]
+    is_whole = report is not None and report.complete(Route.NODE) and report.further.complete()
+    if not written:
         return
-    page = as_markdown(report) if whole else with_section(PAGE.read_text(encoding="utf-8"), logins)
-    PAGE.write_text(page, encoding="utf-8")
-    what = "" if whole else ", its section on logins alone"
-    terminalreporter.write_line(f"written: {PAGE.relative_to(Path(__file__).parents[2])}{what}")
+    if is_whole and written == sections:
+        PAGE.write_text(as_markdown(report), encoding="utf-8")
+    else:
+        page = PAGE.read_text(encoding="utf-8")
+        for section in written:
+            page = with_section(page, section)
+        PAGE.write_text(page, encoding="utf-8")
+        terminalreporter.write_line(f"only sections: {', '.join(section.heading for section in written)}")
+    terminalreporter.write_line(f"written: {PAGE.relative_to(Path(__file__).parents[2])}")

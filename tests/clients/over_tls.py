@@ -9,7 +9,7 @@ import json
 import re
 from dataclasses import dataclass, field
 from importlib.metadata import version
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from confluent_kafka import libversion
 
@@ -20,31 +20,36 @@ from .recipes import SOURCES
 from .secured_recipes import MECHANISMS, PASSWORDS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     import pytest
 
 ALL: Final = (*PASSWORDS, "OAUTHBEARER")
 CELLS: Final = [(client, mechanism) for client, mechanisms in MECHANISMS.items() for mechanism in mechanisms]
-HEADING: Final = "## Over SASL_SSL"
+
+
+def note_phase(passed: dict[tuple[str, str], bool], cell: tuple[str, str], report: pytest.TestReport) -> None:
+    """One phase of a cell's test is over: it passed if it was called, and no phase failed or was skipped."""
+    if not report.passed:
+        passed[cell] = False
+    elif report.when == "call":
+        passed.setdefault(cell, True)
 
 
 @dataclass
 class Logins:
     """Which tests of a session passed, by client and mechanism."""
 
+    heading: ClassVar[str] = "## Over SASL_SSL"
+
     passed: dict[tuple[str, str], bool] = field(default_factory=dict)
 
     def note(self, item: pytest.Item, report: pytest.TestReport) -> None:
-        """One phase of a test is over: it passed if it was called, and no phase failed or was skipped."""
-        parameters = getattr(getattr(item, "callspec", None), "params", {})
-        cell = parameters.get("client"), parameters.get("mechanism")
-        if cell not in CELLS:
-            return
-        if not report.passed:
-            self.passed[cell] = False
-        elif report.when == "call":
-            self.passed.setdefault(cell, True)
+        """One phase of a test is over."""
+        parameters: Mapping[str, str] = getattr(getattr(item, "callspec", None), "params", {})
+        cell = parameters.get("client", ""), parameters.get("mechanism", "")
+        if cell in CELLS:
+            note_phase(self.passed, cell, report)
 
     def complete(self) -> bool:
         """Every client logged in with every mechanism that it has."""
@@ -52,7 +57,7 @@ class Logins:
 
     def section(self) -> Iterator[str]:
         """Its lines in the page."""
-        yield HEADING
+        yield self.heading
         yield ""
         kafka = f"Apache Kafka {default_version()}"
         yield f"Through one node, which relays logins, in front of {kafka} with ACLs. `ok` means:"
@@ -65,15 +70,6 @@ class Logins:
         for client in MECHANISMS:
             cells = [marks[self.passed.get((client, each))] for each in ALL]
             yield f"| {_title(client)} | " + " | ".join(cells) + " |"
-
-
-def with_section(page: str, logins: Logins) -> str:
-    """The page with this section in place of the one that stands there. Raises ValueError where there is none."""
-    section = "\n".join([*logins.section(), "", ""])
-    found, count = re.subn(rf"^{HEADING}$.*?(?=^## )", lambda _: section, page, count=1, flags=re.MULTILINE | re.DOTALL)
-    if not count:
-        raise ValueError(f"the page has no section {HEADING!r}: only a whole run writes it")
-    return found
 
 
 def _title(client: str) -> str:

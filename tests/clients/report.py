@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from sidecar.local.jars import DEFAULT_VERSION
 
@@ -12,7 +14,10 @@ from .further import KAFKA, ROWS, Further
 from .outcome import Outcome, Result, Route
 from .over_tls import Logins
 from .run import CellId
+from .versions import Versions
 
+Section: TypeAlias = Logins | Versions
+"""A part of the page that a run of its tests alone writes."""
 _MARK = {Outcome.OK: "ok", Outcome.ABSENT: "n/a", Outcome.FAILED: "FAIL"}
 
 
@@ -25,7 +30,7 @@ class Report:
     kafka: str
     nodes: int
     further: Further
-    logins: Logins
+    sections: Sequence[Section]
 
     def routes(self) -> list[Route]:
         """The routes that were taken."""
@@ -82,10 +87,21 @@ def as_markdown(report: Report) -> str:
         for feature in FEATURES:
             if feature.section == section:
                 lines.append(f"| {feature.title} | " + " | ".join(_cells(report, feature, notes)) + " |")
-    lines += ["", *report.logins.section()]
+    for section in report.sections:
+        lines += ["", *section.section()]
     lines += ["", *_further(report.further)]
     lines += ["", "## Notes", "", *[f"{number}. {note}" for number, note in enumerate(notes, 1)]]
     return "\n".join([*lines, ""])
+
+
+def with_section(page: str, section: Section) -> str:
+    """The page with this section in place of the one that stands there. Raises ValueError where there is none."""
+    lines = "\n".join([*section.section(), "", ""])
+    pattern = rf"^{section.heading}$.*?(?=^## )"
+    found, count = re.subn(pattern, lambda _: lines, page, count=1, flags=re.MULTILINE | re.DOTALL)
+    if not count:
+        raise ValueError(f"the page has no section {section.heading!r}: only a whole run writes it")
+    return found
 
 
 def _further(further: Further) -> Iterator[str]:

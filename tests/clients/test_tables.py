@@ -14,13 +14,15 @@ from .features import CELLS, CLIENT, CLIENTS, FEATURE, FEATURES
 from .further import CONNECT, DEBEZIUM, FLINK, FLINK_CONNECTOR, KADM, KAFKA, OLD_JAVA, ROWS, Further, Row
 from .locks import LOCKS
 from .outcome import Outcome, Result, Route, judge
-from .over_tls import ALL, HEADING, Logins, with_section
+from .over_tls import ALL, Logins
 from .over_tls import CELLS as LOGINS
-from .report import Report, as_markdown, as_text
+from .report import Report, as_markdown, as_text, with_section
 from .run import CellId
 from .secured_recipes import MECHANISMS
 from .stored import WITNESSES
 from .test_upstream_versions import CORE
+from .versions import CELLS as VERSIONS
+from .versions import JAVA, Versions
 
 ABSENT = ("confluent-kafka", "quotas")
 ORDINARY = ("java-client", "quotas")
@@ -128,7 +130,7 @@ class _Phase:
 
 def report(results: dict[CellId, Result]) -> Report:
     versions = {client.name: f"{client.title} 1.2.3" for client in CLIENTS}
-    return Report(results, versions, "4.1.1", 2, further(), logins())
+    return Report(results, versions, "4.1.1", 2, further(), (logins(), minors()))
 
 
 def logins(*, failing: str = "", left_out: bool = False) -> Logins:
@@ -140,6 +142,11 @@ def logins(*, failing: str = "", left_out: bool = False) -> Logins:
         for when in ("setup",) if is_first and failing == "setup" else ("setup", "call", "teardown"):
             found.note(item, cast("pytest.TestReport", _Phase(when, not (is_first and when == failing))))
     return found
+
+
+def minors() -> Versions:
+    """As after a session in which the newest Java client failed, and all others passed."""
+    return Versions({cell: cell != ("java", JAVA[-1]) for cell in VERSIONS})
 
 
 @dataclass(frozen=True)
@@ -175,9 +182,10 @@ def test_the_terminal_shows_every_cell_and_names_what_failed() -> None:
 def test_the_page_has_a_mark_in_every_cell_and_a_note_for_each_that_is_not_ok() -> None:
     page = as_markdown(report(full(Route.NODE)))
     rows = [line for line in page.splitlines() if line.startswith("| ") and "---" not in line]
-    sections = len({feature.section for feature in FEATURES}) + 2
-    assert len(rows) == len(FEATURES) + len(ROWS) + len(MECHANISMS) + sections
-    marks = [mark.strip() for row in rows for mark in row.strip("|").split("|")[1:]]
+    sections = len({feature.section for feature in FEATURES}) + 3
+    assert len(rows) == len(FEATURES) + len(ROWS) + len(MECHANISMS) + 3 + sections
+    assert [row for row in rows if "FAIL" in row] == [f"| Java kafka-clients | {JAVA[-1]} | FAIL |"]
+    marks = [mark.strip() for row in rows if "| client |" not in row for mark in row.strip("|").split("|")[1:]]
     assert all(marks)
     noted = {mark.split("[")[1].rstrip("]") for mark in marks if "[" in mark}
     notes = [line.split(".")[0] for line in page.split("## Notes")[1].splitlines() if line]
@@ -220,10 +228,11 @@ def test_a_run_of_logins_alone_writes_their_section_and_nothing_else_of_the_page
     changed = with_section(page, logins(failing="call"))
     before, _, after = changed.partition("| FAIL |")
     assert page == before + "| ok |" + after
-    assert changed.count(HEADING) == 1
-    assert [line.count("|") for line in changed.splitlines() if "FAIL" in line] == [len(ALL) + 2]
+    assert changed.count(Logins.heading) == 1
+    section = changed.partition(Logins.heading)[2].partition("## ")[0]
+    assert [line.count("|") for line in section.splitlines() if "FAIL" in line] == [len(ALL) + 2]
     with pytest.raises(ValueError, match="only a whole run writes it"):
-        with_section(page.replace(HEADING, "## Another"), logins())
+        with_section(page.replace(Logins.heading, "## Another"), logins())
 
 
 def test_the_last_rows_are_named_once_and_have_the_versions_that_are_run() -> None:

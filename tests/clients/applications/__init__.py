@@ -17,13 +17,22 @@ _LOGGING: Final = ("-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", "-Dorg.slf4j
 
 
 class Application:
-    """`NAME.java` of this directory, or another source, the jars it runs with, and options of Java."""
+    """`NAME.java` of this directory, or another source, the jars it runs with, and options of Java. It is compiled
+    `against` other jars where they are given.
+    """
 
-    def __init__(self, name: str, jars: Jars, source: Path | None = None, options: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self,
+        name: str,
+        jars: Jars,
+        source: Path | None = None,
+        options: tuple[str, ...] = (),
+        against: Jars | None = None,
+    ) -> None:
         self._name = name
         self._java = find_java()
         self._options = options
-        self._path = os.pathsep.join([str(self._compiled(jars, source)), jars.class_path])
+        self._path = os.pathsep.join([str(self._compiled(against or jars, source)), jars.class_path])
 
     def _compiled(self, jars: Jars, source: Path | None) -> Path:
         sources = [source or Path(__file__).with_name(f"{self._name}.java")]
