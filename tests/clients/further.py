@@ -108,6 +108,11 @@ ROWS: Final = (
         "ACLs, quotas, credentials",
     ),
     Row(
+        "console-versions",
+        f"franz-go's kadm {KADM}, of Redpanda Console and kminion",
+        "finds the APIs that these need; its guess of Kafka's version is [wrong](../clients.md#franz-go)",
+    ),
+    Row(
         "console-edit",
         f"franz-go's kadm {KADM}, of Redpanda Console",
         "changes the same: topics, partitions, settings, records, offsets, groups, ACLs, quotas, credentials",

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from confluent_kafka import Consumer, Producer
 
+from sidecar.protocol.api import NOT_SERVED
 from tests.conftest import Unique
 from tests.topics import create_topic
 from tests.wait import wait_for
@@ -47,6 +48,10 @@ _PLACES = {
 """What may differ: nodes stand in the place of brokers, and each made topic has an id of its own."""
 _EACH = {"DescribeBrokerConfigs", "DescribeAllLogDirs", "ApiVersions", "ListConfigResources", "BrokerMetadata"}
 """Answers with a part for each broker, or node."""
+_LOOKED_UP = {8, 15, 16, 21, 32, 35, 42, 44, 45, 46, 47, 48, 50, 51}
+"""The APIs without which Console (`endpoint_compatibility.go`) and kminion (`ensureCompatibility`) switch parts off."""
+_ADD_PARTITIONS_TO_TXN = 24
+"""Its newest versions are for brokers."""
 Told = dict[str, dict[str, Any]]
 
 
@@ -137,6 +142,23 @@ def test_what_it_sees_of_nodes_is_what_it_sees_of_brokers(console: Path, stage: 
     kinds = ("BROKER", "BROKER_LOGGER")
     assert resources[0] ^ resources[1] <= {(kind, str(node["NodeID"])) for kind in kinds for node in (*nodes, broker)}
     assert {("BROKER", str(node["NodeID"])) for node in nodes} <= resources[0]
+
+
+@pytest.mark.further("console-versions", compares=True)
+def test_it_finds_the_apis_that_it_needs_and_guesses_the_version_from_those_that_nodes_serve(
+    console: Path, stage: Stage
+) -> None:
+    """The guess compares all APIs with those of each release, and takes one that is missing as a sign of an older one.
+    Consoles only show it.
+    """
+    own = [*NOT_SERVED, _ADD_PARTITIONS_TO_TXN]
+    through, direct = both(console, stage, "versions", *map(str, own))
+    said = [each["returned"] for each in (*through.values(), *direct.values())]
+    assert len(through) == len(stage.nodes)
+    assert all(set(each["keys"]) >= _LOOKED_UP for each in said)
+    assert {each["guess"] for each in said[:-1]} == {"between v0.9.0 and v0.10.0"}
+    assert said[-1]["guess"].startswith("v4.")
+    assert {each["without"] for each in said} <= {"v4.3", "v4.4"}, "nodes do not serve the newest of each API yet"
 
 
 def sizes(told: Told) -> dict[str, int]:

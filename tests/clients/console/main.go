@@ -1,5 +1,6 @@
 // Command console asks all that a console asks of a cluster, by kadm: Redpanda Console and others are built on it.
-// "look BOOTSTRAP TOPIC TXN GROUP..." describes what there is, "edit BOOTSTRAP NAME" makes, changes and deletes.
+// "look BOOTSTRAP TOPIC TXN GROUP..." describes what there is, "edit BOOTSTRAP NAME" makes, changes and deletes,
+// "versions BOOTSTRAP KEY..." guesses the version of Kafka, from all APIs and from all but these.
 // It prints a line of JSON for each call: its name, what it returned, and its error.
 package main
 
@@ -9,11 +10,13 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
+	"github.com/twmb/franz-go/pkg/kversion"
 )
 
 const patience = time.Minute
@@ -41,9 +44,12 @@ func main() {
 	defer client.Close()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	if os.Args[1] == "look" {
+	switch os.Args[1] {
+	case "look":
 		look(ctx, kadm.NewClient(client), os.Args[3], os.Args[4], os.Args[5:])
-	} else {
+	case "versions":
+		versions(ctx, kadm.NewClient(client), os.Args[3:])
+	default:
 		edit(ctx, client, kadm.NewClient(client), os.Args[3])
 	}
 }
@@ -110,6 +116,25 @@ func look(ctx context.Context, admin *kadm.Client, topic, txn string, groups []s
 	said[kadm.DescribeACLsResults]("DescribeACLs")(admin.DescribeACLs(ctx, everything))
 	said[kadm.DescribedClientQuotas]("DescribeClientQuotas")(admin.DescribeClientQuotas(ctx, false, nil))
 	said[kadm.DescribedUserSCRAMs]("DescribeUserSCRAMs")(admin.DescribeUserSCRAMs(ctx))
+}
+
+func versions(ctx context.Context, admin *kadm.Client, skipped []string) {
+	found, err := admin.ApiVersions(ctx)
+	must(err)
+	skips := make([]int16, len(skipped))
+	for index, key := range skipped {
+		number, err := strconv.ParseInt(key, 10, 16)
+		must(err)
+		skips[index] = int16(number)
+	}
+	for _, broker := range found.Sorted() {
+		keys := []int16{}
+		broker.EachKeySorted(func(key, _, _ int16) { keys = append(keys, key) })
+		returned := map[string]any{
+			"keys": keys, "guess": broker.VersionGuess(), "without": broker.VersionGuess(kversion.SkipKeys(skips...)),
+		}
+		say(fmt.Sprintf("ApiVersions %d", broker.NodeID), returned, broker.Err)
+	}
 }
 
 func edit(ctx context.Context, client *kgo.Client, admin *kadm.Client, name string) {
