@@ -35,6 +35,7 @@ def cold_apis(
     claims: ReaderClaims,
     sessions: Producers,
     shadows: AutoReset,
+    shares: ShareApi,
 ) -> dict[int, ColdApi]:
     """The handlers of all groups', transactions' and admin APIs by key."""
     coordinators = Coordinators(upstream)
@@ -43,7 +44,6 @@ def cold_apis(
     changes = TopicsApi(upstream, resolver)
     merged = MergedApi(upstream, nodes, resolver)
     configs = ConfigsApi(upstream, nodes, resolver)
-    shares = ShareApi(upstream, nodes, resolver, claims)
     producers = TransactionsApi(upstream, coordinators, resolver, sessions)
     keyed = {form.message.key: form for form in (*groups.keyed(claims), transactions.DESCRIBED)}
     return {

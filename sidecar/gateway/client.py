@@ -23,7 +23,6 @@ from sidecar.exclusive.producing import ProducingState
 from sidecar.gateway.gaps import OrdinaryBatches
 from sidecar.gateway.refusals import Refusals
 from sidecar.gateway.rights import Rights
-from sidecar.gateway.share_sessions import Sessions, ShareSession
 from sidecar.network.aside import Allowance
 from sidecar.network.backoff import ReconnectBackoff
 from sidecar.network.client import ClientConnection
@@ -277,7 +276,6 @@ class Client:
     uses_own_apis: bool = False
     governed: ProducingState = field(default_factory=ProducingState)
     ordinary: OrdinaryBatches = field(default_factory=OrdinaryBatches)
-    share_sessions: Sessions = field(default_factory=dict[tuple[str, str], ShareSession])
 
     def send(self, connection: UpstreamConnection, request: Request, reply: Reply | None) -> None:
         """Forward a request unchanged, except for its client id: upstream sees it without settings, so that quotas

@@ -1,7 +1,8 @@
 """ShareFetch (1-2), ShareAcknowledge (1-2): share consumers read and acknowledge records (KIP-932).
 
-A request is split by leader, each broker has its own session (`share_sessions`), and the answers are merged. A single
-leader gets the client's own limits. Several leaders are asked in rounds: first without a wait, then with a short one
+A request is split by leader, each broker has its own session (`share_sessions`), and the answers are merged. Requests
+of one session are carried out one after the other, whichever connections they come on. A single leader gets the
+client's own limits. Several leaders are asked in rounds: first without a wait, then with a short one
 (`_ROUND_S`), until one has records or the client's wait is over, because records must not wait for another broker. Each
 broker gets a part of the client's record limit, so that the client gets no more than its limit.
 
@@ -13,7 +14,7 @@ answer names the node that does (`gateway.leader_hints`), never a broker.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
 from sidecar.cluster.nodes import NodeDirectory
@@ -23,7 +24,16 @@ from sidecar.cluster.view import NO_LEADER
 from sidecar.gateway import asking, share_sessions
 from sidecar.gateway.client import Client
 from sidecar.gateway.leader_hints import LeaderHints
-from sidecar.gateway.share_sessions import FINAL, INITIAL, Acks, BrokerSession, Gathered, Part, ShareSession
+from sidecar.gateway.share_sessions import (
+    FINAL,
+    INITIAL,
+    Acks,
+    BrokerSession,
+    Gathered,
+    Part,
+    ShareSession,
+    ShareSessions,
+)
 from sidecar.network.request import Exchange, Request
 from sidecar.protocol.caller import DisconnectedError
 from sidecar.protocol.errors import STALE_ROUTE, ErrorCode, KafkaError
@@ -50,14 +60,19 @@ _RESTARTS: Final = 3
 
 @dataclass(slots=True, eq=False)
 class _Call:
-    """One request of a client; `session`: the client's share session, once it is known."""
+    """One request of a client, and its share session. Brokers get its requests for `session.opener`."""
 
     client: Client
     request: Request
     fields: Values
-    session: ShareSession = field(default_factory=ShareSession)
-    gathered: Gathered = field(default_factory=Gathered)
+    session: ShareSession
+    gathered: Gathered
     restarts: int = 0
+
+    def check(self) -> None:
+        """Raises `KafkaError` if the session ended while the request waited for its turn."""
+        if self.session.is_over:
+            raise KafkaError(ErrorCode.SHARE_SESSION_NOT_FOUND)
 
 
 class ShareApi:
@@ -66,12 +81,16 @@ class ShareApi:
     def __init__(
         self, upstream: KafkaUpstream, nodes: NodeDirectory, resolver: NameResolver, claims: ReaderClaims
     ) -> None:
+        self.sessions = ShareSessions(nodes.me.id)
         self._upstream = upstream
         self._view = upstream.view
-        self._node_id = nodes.me.id
         self._hints = LeaderHints(upstream.view, nodes, resolver.kinds)
         self._resolver = resolver
         self._claims = claims
+
+    def client_closed(self, client: Client) -> None:
+        """End the sessions that a client opened. Brokers notice by its connections to them, which close too."""
+        self.sessions.connection_closed(client.connection.id)
 
     async def handle_fetch(self, client: Client, exchange: Exchange, request: Request) -> None:
         """ShareFetch."""
@@ -87,43 +106,43 @@ class ShareApi:
         exchange: Exchange,
         request: Request,
         message: Message,
-        answer: Callable[[_Call], Awaitable[Values]],
+        answer: Callable[[Client, Request, Values, Gathered], Awaitable[Values]],
     ) -> None:
-        call = _Call(client, request, await asking.fields(message, request))
+        fields, gathered = await asking.fields(message, request), Gathered()
         try:
-            if client.rights is not None and not client.rights.group(Operation.READ, call.fields["group_id"] or ""):
+            if client.rights is not None and not client.rights.group(Operation.READ, fields["group_id"] or ""):
                 client.note_refusal(b"", ErrorCode.GROUP_AUTHORIZATION_FAILED, "Kafka's ACLs do not allow it")
                 raise KafkaError(ErrorCode.GROUP_AUTHORIZATION_FAILED)
-            values = await answer(call)
+            values = await answer(client, request, fields, gathered)
         except KafkaError as error:
-            call.gathered = Gathered()
-            call.gathered.error, call.gathered.message = error.code, error.message or None
-            values = call.gathered.fetched()
-        for code in {each["error_code"] for each in (values, *call.gathered.parts.values()) if each["error_code"]}:
+            gathered = Gathered(error=error.code, message=error.message or None)
+            values = gathered.fetched()
+        for code in {each["error_code"] for each in (values, *gathered.parts.values()) if each["error_code"]}:
             exchange.note_error(code)
         self._hints.share(client.listener, values)
         await asking.answer(exchange, message, values)
 
     # Fetch --------------------------------------------------------------------------------------------------------
 
-    async def _fetch(self, call: _Call) -> Values:
-        fields, sessions = call.fields, call.client.share_sessions
-        acks = share_sessions.acks_in(fields)
-        if fields["share_session_epoch"] == INITIAL:
-            session, former = share_sessions.opened(sessions, fields)
-            if former is not None:
-                call.session = former
-                await self._end(call, former.brokers, {})
-            call.session = session
+    async def _fetch(self, client: Client, request: Request, fields: Values, gathered: Gathered) -> Values:
+        acks, former, epoch = share_sessions.acks_in(fields), None, fields["share_session_epoch"]
+        if epoch == INITIAL:
+            session, former = self.sessions.open(client, fields)
         else:
-            call.session = share_sessions.known(sessions, fields)
-            if fields["share_session_epoch"] == FINAL:
-                await self._close(call, await self._allowed(call, acks))
-                return call.gathered.fetched()
-            call.session.update(fields)
-        await self._poll(call, await self._allowed(call, acks))
+            session = self.sessions.known(client, fields)
+        call = _Call(client, request, fields, session, gathered)
+        if epoch == FINAL:
+            await self._close(call, acks)
+            return gathered.fetched()
+        if epoch != INITIAL:
+            self.sessions.update(session, fields)
+        async with session.turn:
+            if former is not None:
+                await self._end_former(_Call(client, request, fields, former, Gathered()))
+            call.check()
+            await self._poll(call, await self._allowed(call, acks))
         self._withhold(call)
-        return call.gathered.fetched()
+        return gathered.fetched()
 
     async def _poll(self, call: _Call, acks: Acks) -> None:
         loop, fields, session = asyncio.get_running_loop(), call.fields, call.session
@@ -144,7 +163,9 @@ class ShareApi:
                 wait_s = 0.0 if is_first else min(wait_s, _ROUND_S)
             await self._ask_all(call, by_broker, theirs, wait_s)
             is_first = False
-            if call.gathered.has_records or not by_broker or call.gathered.error or call.client.connection.closed:
+            if call.gathered.has_records or not by_broker or call.gathered.error:
+                return
+            if call.session.is_over or call.client.connection.closed:
                 return
             now = loop.time()
             if now >= deadline:
@@ -178,10 +199,9 @@ class ShareApi:
         epoch = with_broker.epoch
         topics, forgotten = with_broker.ask(parts, acks)
         mine = {"topics": topics, "forgotten_topics_data": forgotten, "share_session_epoch": epoch}
-        member = {"member_id": share_sessions.member_of(self._node_id, call.fields["member_id"])}
-        values = call.fields | limits | mine | member
+        values = call.fields | limits | mine | {"member_id": call.session.member}
         try:
-            answer = await asking.one(call.client, broker, call.request, SHARE_FETCH, values)
+            answer = await asking.one(call.session.opener, broker, call.request, SHARE_FETCH, values)
         except DisconnectedError:
             self._lost(call, broker, acks)
             call.gathered.refuse(parts, ErrorCode.NOT_LEADER_OR_FOLLOWER)
@@ -202,20 +222,21 @@ class ShareApi:
 
     # Acknowledge --------------------------------------------------------------------------------------------------
 
-    async def _acknowledge(self, call: _Call) -> Values:
-        fields = call.fields
+    async def _acknowledge(self, client: Client, request: Request, fields: Values, gathered: Gathered) -> Values:
         if fields["share_session_epoch"] == INITIAL:
-            share_sessions.key_of(fields)
+            share_sessions.key_of(client, fields)
             raise KafkaError(ErrorCode.INVALID_SHARE_SESSION_EPOCH)
-        call.session = session = share_sessions.known(call.client.share_sessions, fields)
-        acks = await self._allowed(call, share_sessions.acks_in(fields))
+        call = _Call(client, request, fields, self.sessions.known(client, fields), gathered)
+        acks = share_sessions.acks_in(fields)
         if fields["share_session_epoch"] == FINAL:
             await self._close(call, acks)
-        else:
-            theirs, nowhere = session.acks_by_broker(acks, self._leader)
-            call.gathered.not_acknowledged(nowhere, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            return gathered.acknowledged()
+        async with call.session.turn:
+            call.check()
+            theirs, nowhere = call.session.acks_by_broker(await self._allowed(call, acks), self._leader)
+            gathered.not_acknowledged(nowhere, ErrorCode.NOT_LEADER_OR_FOLLOWER)
             await asyncio.gather(*(self._tell(call, broker, some) for broker, some in theirs.items()))
-        return call.gathered.acknowledged()
+        return gathered.acknowledged()
 
     async def _allowed(self, call: _Call, acks: Acks) -> Acks:
         """The acknowledgements that the client may send; others are refused."""
@@ -226,10 +247,16 @@ class ShareApi:
 
     async def _close(self, call: _Call, acks: Acks) -> None:
         """Close the client's session, and its sessions with all brokers."""
-        theirs, nowhere = call.session.acks_by_broker(acks, self._leader)
-        call.gathered.not_acknowledged(nowhere, ErrorCode.NOT_LEADER_OR_FOLLOWER)
-        call.client.share_sessions.pop(share_sessions.key_of(call.fields), None)
-        await self._end(call, call.session.brokers, theirs)
+        self.sessions.close(call.session)
+        async with call.session.turn:
+            theirs, nowhere = call.session.acks_by_broker(await self._allowed(call, acks), self._leader)
+            call.gathered.not_acknowledged(nowhere, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            await self._end(call, call.session.brokers, theirs)
+
+    async def _end_former(self, call: _Call) -> None:
+        """Close the sessions with all brokers of a session that another one replaced."""
+        async with call.session.turn:
+            await self._end(call, call.session.brokers, {})
 
     async def _end(self, call: _Call, brokers: Iterable[int], acks: dict[int, Acks]) -> None:
         """Close the sessions with some brokers."""
@@ -247,13 +274,13 @@ class ShareApi:
         topics, _ = with_broker.ask(with_broker.parts, acks)
         values: Values = {
             "group_id": call.fields["group_id"],
-            "member_id": share_sessions.member_of(self._node_id, call.fields["member_id"]),
+            "member_id": call.session.member,
             "share_session_epoch": epoch,
             "is_renew_ack": call.fields.get("is_renew_ack", False),
             "topics": topics,
         }
         try:
-            answer = await asking.one(call.client, broker, call.request, SHARE_ACKNOWLEDGE, values)
+            answer = await asking.one(call.session.opener, broker, call.request, SHARE_ACKNOWLEDGE, values)
         except DisconnectedError:
             self._lost(call, broker, acks)
             self._refresh(acks)

@@ -11,6 +11,7 @@ from sidecar.gateway.own.owning import Ownerships
 from sidecar.gateway.produce import ProduceApi
 from sidecar.gateway.purging import Purging
 from sidecar.gateway.sequence_ids import SequenceIds
+from sidecar.gateway.share import ShareApi
 from sidecar.gateway.tables import TablesApi
 from sidecar.gateway.topic_partitions import TopicPartitionsApi
 from sidecar.node.connecting import check_tokens
@@ -55,7 +56,10 @@ async def open_gateway(node: Parts, rooms: Rooms) -> Ownerships:
     }
     own = OwnApis(node.upstream, node.nodes, node.resolver, rooms.governed, rooms.claims, rooms.catching_up, tasks)
     reader_claims, auto_reset = rooms.reader_claims, rooms.cursors.auto_reset
-    cold = cold_apis(node.upstream, node.nodes, node.resolver, reader_claims, rooms.governed.producers, auto_reset)
+    shares = ShareApi(node.upstream, node.nodes, node.resolver, reader_claims)
+    gateway.closed_callbacks.append(shares.client_closed)
+    producers = rooms.governed.producers
+    cold = cold_apis(node.upstream, node.nodes, node.resolver, reader_claims, producers, auto_reset, shares)
     cold |= {
         api.METADATA: cluster.handle_metadata,
         api.FIND_COORDINATOR: cluster.handle_find_coordinator,

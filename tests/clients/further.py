@@ -26,6 +26,8 @@ FLINK: Final = "2.0.0"
 FLINK_CONNECTOR: Final = "4.0.1-2.0"
 DEBEZIUM: Final = "3.3.1.Final"
 KADM: Final = "1.20.0"
+FRANZ_GO: Final = "1.22.0"
+"""The last that acknowledges records of share groups on another connection than it reads on."""
 KCAT: Final = "1.7.1"
 KCAT_LIBRDKAFKA: Final = "2.0.2"
 MARK: Final = "further"
@@ -65,6 +67,12 @@ ROWS: Final = (
         "share-librdkafka",
         f"librdkafka {LIBRDKAFKA} ShareConsumer",
         "share group: records are accepted, released and taken again, rejected; two members share",
+    ),
+    Row(
+        "share-franz-go",
+        f"franz-go {FRANZ_GO}",
+        "share group: it acknowledges on another connection than it reads on, and what it accepted comes to no other "
+        "member",
     ),
     Row(
         "share-librdkafka-shadow",
@@ -110,7 +118,7 @@ ROWS: Final = (
     Row(
         "console-versions",
         f"franz-go's kadm {KADM}, of Redpanda Console and kminion",
-        "finds the APIs that these need; its guess of Kafka's version is [wrong](../clients.md#franz-go)",
+        "finds the APIs that these need; its guess of Kafka's version differs (see clients.md)",
     ),
     Row(
         "console-edit",

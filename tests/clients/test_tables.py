@@ -11,7 +11,7 @@ import pytest
 
 from .absences import ABSENCES, AIOKAFKA, KAFKA_PYTHON, LIBRDKAFKA, NoAttribute, NoJavaName, NoMention
 from .features import CELLS, CLIENT, CLIENTS, FEATURE, FEATURES
-from .further import CONNECT, DEBEZIUM, FLINK, FLINK_CONNECTOR, KADM, KAFKA, OLD_JAVA, ROWS, Further, Row
+from .further import CONNECT, DEBEZIUM, FLINK, FLINK_CONNECTOR, FRANZ_GO, KADM, KAFKA, OLD_JAVA, ROWS, Further, Row
 from .locks import LOCKS
 from .outcome import Outcome, Result, Route, judge
 from .over_tls import ALL, Logins
@@ -239,6 +239,8 @@ def test_the_last_rows_are_named_once_and_have_the_versions_that_are_run() -> No
     assert len({row.name for row in ROWS}) == len(ROWS)
     go = (Path(__file__).with_name("console") / "go.mod").read_text()
     assert f"github.com/twmb/franz-go/pkg/kadm v{KADM}\n" in go
+    go = (Path(__file__).with_name("sharing") / "go.mod").read_text()
+    assert f"github.com/twmb/franz-go v{FRANZ_GO}\n" in go
     assert f"org.apache.kafka:connect-runtime:{CONNECT} " in (LOCKS / "debezium.txt").read_text()
     assert f"io.debezium:debezium-connector-postgres:{DEBEZIUM} " in (LOCKS / "debezium.txt").read_text()
     assert f"org.apache.flink:flink-clients:{FLINK} " in (LOCKS / f"flink-{FLINK}.txt").read_text()

@@ -50,6 +50,7 @@ class Consumer:
             found = wire.ask(request(3, 12, topics=[{"name": scene.topic}]))
             places = {broker.node_id: f"{broker.host}:{broker.port}" for broker in found.brokers}
             leaders = {each.partition_index: each.leader_id for each in found.topics[0].partitions}
+        self.places = places
         self._join(places, scene.topic)
         self.wires = {leader: RawClient(places[leader]) for leader in set(leaders.values())}
         self.led = {leader: [each for each in leaders if leaders[each] == leader] for leader in self.wires}
@@ -121,6 +122,12 @@ def acquired(answer: Any) -> dict[int, list[tuple[int, int]]]:
         for part in topic.partitions
         if part.acquired_records
     }
+
+
+def codes(answer: Any) -> set[int]:
+    """The errors of a ShareAcknowledge."""
+    parts = (part for topic in answer.responses for part in topic.partitions)
+    return {answer.error_code.value, *(part.error_code.value for part in parts)}
 
 
 def records(taken: dict[int, list[tuple[int, int]]]) -> list[tuple[int, int]]:
@@ -239,6 +246,82 @@ def _more(consumer: Consumer, leader: int, found: dict[int, list[tuple[int, int]
     for index, ranges in acquired(consumer.fetch(leader)).items():
         found.setdefault(index, []).extend(ranges)
     return found
+
+
+@pytest.mark.parametrize("through_nodes", [True, False])
+async def test_a_session_is_found_on_another_connection_of_the_member(
+    scene: Scene, nodes: VirtualCluster, through_nodes: bool
+) -> None:
+    """franz-go acknowledges on another connection than it fetches on, also when it closes the session."""
+    consumer = scene.consumer(nodes if through_nodes else None)
+    taken = consumer.take()
+    assert records(taken) == ALL
+    (leader, led), *_ = consumer.led.items()
+    fetching = consumer.wires[leader]
+    first, last = led[0], led[1:]
+    with RawClient(consumer.places[leader]) as acknowledging:
+        consumer.wires[leader] = acknowledging
+        assert codes(consumer.acknowledge(leader, {first: taken[first]})) == {0}
+        consumer.wires[leader] = fetching
+        assert consumer.fetch(leader, max_wait=0).error_code.value == 0
+        consumer.wires[leader], consumer.epochs[leader] = acknowledging, -1
+        assert codes(consumer.acknowledge(leader, {index: taken[index] for index in last})) == {0}
+    consumer.wires[leader] = fetching
+    consumer.close()
+    second, others = scene.consumer(nodes), [each for each in ALL if each[0] not in led]
+    found: dict[int, list[tuple[int, int]]] = {}
+
+    def came() -> bool:
+        for index, ranges in second.take(1).items():
+            found.setdefault(index, []).extend(ranges)
+        return records(found) == others
+
+    wait_for(came, "what was not acknowledged, and nothing else")
+
+
+@pytest.mark.parametrize("through_nodes", [True, False])
+async def test_a_session_ends_with_the_connection_that_opened_it(
+    scene: Scene, nodes: VirtualCluster, through_nodes: bool
+) -> None:
+    consumer = scene.consumer(nodes if through_nodes else None)
+    consumer.take()
+    (leader, led), *_ = consumer.led.items()
+    fetching = consumer.wires[leader]
+    with RawClient(consumer.places[leader]) as other:
+        fetching.close()
+        consumer.wires[leader] = other
+
+        def ended() -> bool:
+            found = consumer.acknowledge(leader, {led[0]: []}).error_code.value
+            assert found in (0, 122)
+            return found == 122
+
+        wait_for(ended, "the session to end")
+
+
+async def test_a_request_on_another_connection_waits_for_the_session(scene: Scene, nodes: VirtualCluster) -> None:
+    """Brokers have to get the requests of a session in their order, and a ShareFetch may wait there for records."""
+    consumer = scene.consumer(nodes)
+    taken = consumer.take()
+    (leader, led), *_ = consumer.led.items()
+    fetching = consumer.wires[leader]
+    asked = request(78, 2, **consumer._whose(leader), **(_SIZES | {"max_wait": 2_000}), topics=[], share_acquire_mode=0)
+    fetching.send(asked)
+    consumer.epochs[leader] += 1
+    with RawClient(consumer.places[leader]) as acknowledging:
+        consumer.wires[leader] = acknowledging
+
+        def arrived() -> bool:
+            """The node refuses the epoch while it has not read the ShareFetch yet."""
+            found = consumer.acknowledge(leader, {index: taken[index] for index in led})
+            if found.error_code.value == 123:
+                consumer.epochs[leader] -= 1
+                return False
+            return codes(found) == {0}
+
+        wait_for(arrived, "the acknowledgement to be accepted")
+    assert fetching.receive().error_code.value == 0
+    consumer.wires[leader] = fetching
 
 
 async def test_no_more_records_come_than_were_asked_for(scene: Scene, nodes: VirtualCluster) -> None:

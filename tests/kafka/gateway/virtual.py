@@ -17,6 +17,7 @@ from sidecar.gateway.handler import Apis, Gateway
 from sidecar.gateway.metadata import ClusterApi, served_versions
 from sidecar.gateway.produce import ProduceApi
 from sidecar.gateway.purging import Purging
+from sidecar.gateway.share import ShareApi
 from sidecar.gateway.tables import TablesApi
 from sidecar.gateway.topic_partitions import TopicPartitionsApi
 from sidecar.network.listening import close_server
@@ -247,6 +248,8 @@ class VirtualCluster:
             upstream, self.resolver, gateway.tasks, Purging(cast(Any, _NothingGoverned()), cast(Any, None))
         )
         auto_reset = AutoReset(upstream, self.resolver, self.events.operation_failed, self.events.cursor_reset)
+        shares = ShareApi(upstream, nodes, self.resolver, self.claims)
+        gateway.closed_callbacks.append(shares.client_closed)
         hot = {
             0: ProduceApi(upstream, nodes, self.resolver, cast(Any, _NothingGoverned()), gateway.tasks).handle,
             1: fetches.handle,
@@ -260,7 +263,7 @@ class VirtualCluster:
             10: cluster.handle_find_coordinator,
             60: cluster.handle_describe_cluster,
             75: TopicPartitionsApi(upstream, self.resolver, cluster).handle,
-            **cold_apis(upstream, nodes, self.resolver, self.claims, cast(Any, self.sessions), auto_reset),
+            **cold_apis(upstream, nodes, self.resolver, self.claims, cast(Any, self.sessions), auto_reset, shares),
         }
         assert hot.keys() | cold.keys() == APIS.keys()
         gateway.serve(Apis(hot, cold), cluster.served)

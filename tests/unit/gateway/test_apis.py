@@ -14,6 +14,7 @@ from sidecar.cluster.resolver import NameResolver
 from sidecar.cluster.upstream import KafkaUpstream
 from sidecar.gateway.apis import cold_apis
 from sidecar.gateway.handler import ColdApi
+from sidecar.gateway.share import ShareApi
 from sidecar.protocol.api import APIS, Route
 from sidecar.protocol.errors import KafkaError
 from sidecar.resources.readers import ReaderClaims
@@ -43,7 +44,8 @@ def handlers(upstream: KafkaUpstream) -> dict[int, ColdApi]:
     nodes, resolver = NodeDirectory(NodeAddress(1, "127.0.0.1", 19092)), NameResolver()
     claims = ReaderClaims(lambda _: False)
     auto_reset = AutoReset(upstream, resolver, not_looked_at, not_looked_at)
-    return cold_apis(upstream, nodes, resolver, claims, cast(Any, NoSessions()), auto_reset)
+    shares = ShareApi(upstream, nodes, resolver, claims)
+    return cold_apis(upstream, nodes, resolver, claims, cast(Any, NoSessions()), auto_reset, shares)
 
 
 def test_every_api_outside_the_hot_path_has_a_handler_and_no_other_has() -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
+from sidecar.cluster.resolver import ANONYMOUS
 from sidecar.gateway import share_sessions
-from sidecar.gateway.share_sessions import FINAL, BrokerSession, Gathered, Sessions, ShareSession
+from sidecar.gateway.share_sessions import FINAL, BrokerSession, Gathered, Key, ShareSession, ShareSessions
 from sidecar.protocol.errors import KafkaError
 
 TOPIC, OTHER = b"t" * 16, b"o" * 16
@@ -31,54 +33,151 @@ def indexes(topics: list[dict[str, Any]]) -> list[Any]:
     return [each["partition_index"] if isinstance(each, dict) else each for one in topics for each in one["partitions"]]
 
 
-def test_a_session_counts_its_requests() -> None:
-    sessions: Sessions = {}
-    share_sessions.opened(sessions, asked(0, 0, 1))
-    assert share_sessions.known(sessions, asked(1)).epoch == 2
+class Connection:
+    """A member's connection, as sessions know it: by number, closed or not."""
+
+    def __init__(self, number: int = 1, principal: str = ANONYMOUS) -> None:
+        self.connection = SimpleNamespace(id=number, closed=False)
+        self.principal = principal
+
+
+ONE: Any = Connection()
+
+
+@pytest.fixture
+def sessions() -> ShareSessions:
+    return ShareSessions(3)
+
+
+def test_a_session_counts_its_requests(sessions: ShareSessions) -> None:
+    session, _ = sessions.open(ONE, asked(0, 0, 1))
+    assert sessions.known(ONE, asked(1)).epoch == 2
     with pytest.raises(KafkaError, match="INVALID_SHARE_SESSION_EPOCH"):
-        share_sessions.known(sessions, asked(1))
-    assert share_sessions.known(sessions, asked(2)).epoch == 3
-    assert share_sessions.known(sessions, asked(FINAL)).epoch == 3
-    sessions["g", "m"].epoch = 2**31 - 1
-    assert share_sessions.known(sessions, asked(2**31 - 1)).epoch == 1
+        sessions.known(ONE, asked(1))
+    assert sessions.known(ONE, asked(2)).epoch == 3
+    assert sessions.known(ONE, asked(FINAL)).epoch == 3
+    session.epoch = 2**31 - 1
+    assert sessions.known(ONE, asked(2**31 - 1)).epoch == 1
 
 
-def test_a_request_at_epoch_0_takes_the_place_of_a_session() -> None:
-    sessions: Sessions = {}
-    first, none = share_sessions.opened(sessions, asked(0, 0))
-    second, former = share_sessions.opened(sessions, asked(0, 1))
-    assert (none, former) == (None, first)
+def test_a_request_at_epoch_0_takes_the_place_of_a_session(sessions: ShareSessions) -> None:
+    first, none = sessions.open(ONE, asked(0, 0))
+    second, former = sessions.open(ONE, asked(0, 1))
+    assert (none, former, first.is_over) == (None, first, True)
     assert [*second.parts] == [(TOPIC, 1)]
     with pytest.raises(KafkaError, match="INVALID_REQUEST"):
-        share_sessions.opened(sessions, asked(0, acks=(0,)))
-    assert sessions["g", "m"] is second
+        sessions.open(ONE, asked(0, acks=(0,)))
+    assert sessions.known(ONE, asked(1)) is second
+
+
+def test_a_session_is_found_on_any_connection_and_ends_with_the_one_that_opened_it(sessions: ShareSessions) -> None:
+    other: Any = Connection(2)
+    session, _ = sessions.open(ONE, asked(0, 0))
+    assert sessions.known(other, asked(1)) is session
+    sessions.connection_closed(2)
+    assert sessions.known(other, asked(2)) is session
+    sessions.connection_closed(1)
+    assert session.is_over
+    with pytest.raises(KafkaError, match="SHARE_SESSION_NOT_FOUND"):
+        sessions.known(other, asked(3))
+
+
+def test_a_session_that_another_connection_opened_anew_does_not_end_with_the_first(sessions: ShareSessions) -> None:
+    other: Any = Connection(2)
+    sessions.open(ONE, asked(0, 0))
+    session, _ = sessions.open(other, asked(0, 0))
+    sessions.connection_closed(1)
+    assert sessions.known(ONE, asked(1)) is session
+
+
+def test_a_principal_that_names_anothers_member_has_a_session_of_its_own(sessions: ShareSessions) -> None:
+    alice, mallory = (Connection(number, f"User:{name}") for number, name in enumerate(("alice", "mallory")))
+    owned, _ = sessions.open(cast(Any, alice), asked(0, 0))
+    with pytest.raises(KafkaError, match="SHARE_SESSION_NOT_FOUND"):
+        sessions.known(cast(Any, mallory), asked(FINAL))
+    another, former = sessions.open(cast(Any, mallory), asked(0, 1))
+    assert (former, owned.is_over) == (None, False)
+    assert owned.member != another.member, "brokers know them apart"
+    assert sessions.known(cast(Any, alice), asked(1)) is owned
+
+
+def test_a_connection_that_has_closed_opens_no_session(sessions: ShareSessions) -> None:
+    gone: Any = Connection()
+    gone.connection.closed = True
+    with pytest.raises(KafkaError, match="SHARE_SESSION_NOT_FOUND"):
+        sessions.open(gone, asked(0, 0))
+    assert len(sessions) == 0
 
 
 @pytest.mark.parametrize("member", ["", None, "m" * 37])
-def test_a_member_id_has_a_length(member: str | None) -> None:
+def test_a_member_id_has_a_length(sessions: ShareSessions, member: str | None) -> None:
     with pytest.raises(KafkaError, match="INVALID_REQUEST"):
-        share_sessions.opened({}, asked(0, 0) | {"member_id": member})
+        sessions.open(ONE, asked(0, 0) | {"member_id": member})
     with pytest.raises(KafkaError, match="SHARE_SESSION_NOT_FOUND"):
-        share_sessions.known({}, asked(1))
+        sessions.known(ONE, asked(1))
 
 
-def test_sessions_and_partitions_of_a_connection_have_a_bound() -> None:
-    sessions: Sessions = {}
-    for number in range(100):
-        share_sessions.opened(sessions, asked(0, 0) | {"member_id": str(number)})
+def opened(sessions: ShareSessions, number: int, *, each: int, principal: str = ANONYMOUS) -> None:
+    """Open so many sessions, of which a connection has `each`."""
+    for index in range(number):
+        connection: Any = Connection(1 + index // each, principal)
+        sessions.open(connection, asked(0, 0) | {"member_id": f"{principal[-1]}{index}"})
+
+
+@pytest.mark.parametrize(
+    ("number", "each", "principal", "connection"),
+    [(100, 100, "User:a", 1), (1_000, 10, "User:a", 999), (2_000, 10, ANONYMOUS, 999)],
+)
+def test_sessions_have_a_bound(
+    sessions: ShareSessions, number: int, each: int, principal: str, connection: int
+) -> None:
+    opened(sessions, number, each=each, principal=principal)
+    one_more: Any = Connection(connection, principal)
     with pytest.raises(KafkaError, match="SHARE_SESSION_LIMIT_REACHED"):
-        share_sessions.opened(sessions, asked(0, 0) | {"member_id": "one more"})
-    share_sessions.opened(sessions, asked(0, 0) | {"member_id": "7"})
-    session = share_sessions.known(sessions, asked(1) | {"member_id": "7"})
+        sessions.open(one_more, asked(0, 0) | {"member_id": "one more"})
+    sessions.open(cast(Any, Connection(1, principal)), asked(0, 0) | {"member_id": f"{principal[-1]}7"})
+    sessions.connection_closed(1)
+    sessions.open(one_more, asked(0, 0) | {"member_id": "one more"})
+    assert len(sessions) == number - each + 1
+
+
+def test_what_one_principal_opens_leaves_room_for_another(sessions: ShareSessions) -> None:
+    opened(sessions, 1_000, each=10, principal="User:a")
+    opened(sessions, 1_000, each=10, principal="User:b")
     with pytest.raises(KafkaError, match="SHARE_SESSION_LIMIT_REACHED"):
-        session.update(asked(1, *range(10_001)))
+        opened(sessions, 1, each=1, principal="User:c")
+
+
+def test_partitions_of_a_session_and_of_a_principal_have_a_bound(sessions: ShareSessions) -> None:
+    session, _ = sessions.open(ONE, asked(0, 0))
+    with pytest.raises(KafkaError, match="SHARE_SESSION_LIMIT_REACHED"):
+        sessions.update(session, asked(1, *range(10_001)))
+    assert [*session.parts] == [(TOPIC, 0)], "nothing of it is remembered"
+    sessions.update(session, asked(1, *range(10_000)))
+    for number in range(19):
+        sessions.open(ONE, asked(0, *range(10_000)) | {"member_id": str(number)})
+    with pytest.raises(KafkaError, match="SHARE_SESSION_LIMIT_REACHED"):
+        sessions.open(ONE, asked(0, 0) | {"member_id": "one more"})
+    assert len(sessions) == 20
+    sessions.update(session, asked(2, forgotten=(0,)))
+    sessions.open(ONE, asked(0, 0) | {"member_id": "one more"})
+
+
+def test_sessions_that_are_over_leave_nothing(sessions: ShareSessions) -> None:
+    opened(sessions, 30, each=10, principal="User:a")
+    session = sessions.known(cast(Any, Connection(1, "User:a")), asked(1) | {"member_id": "a0"})
+    for _ in range(2):
+        sessions.close(session)
+    for number in range(1, 4):
+        sessions.connection_closed(number)
+    assert [len(each) for each in vars(sessions).values() if isinstance(each, dict)] == [0, 0, 0, 0]
 
 
 def test_no_two_nodes_have_one_session_with_a_broker() -> None:
-    made = {share_sessions.member_of(node, member) for node in range(9) for member in ("a", "b")}
+    made = {share_sessions.member_of(node, "User:a", member) for node in range(9) for member in ("a", "b")}
     assert len(made) == 18
     assert all(len(member) == 22 for member in made), "as Kafka writes UUIDs"
-    assert share_sessions.member_of(3, "a") == share_sessions.member_of(3, "a")
+    assert share_sessions.member_of(3, "User:a", "a") == share_sessions.member_of(3, "User:a", "a")
 
 
 def test_a_broker_is_told_what_is_new_to_it() -> None:
@@ -96,7 +195,8 @@ def test_a_broker_is_told_what_is_new_to_it() -> None:
 
 
 def test_records_are_acknowledged_where_they_came_from() -> None:
-    session = ShareSession(brokers={1: BrokerSession(parts={(TOPIC, 0)}), 2: BrokerSession(parts={(TOPIC, 1)})})
+    brokers = {1: BrokerSession(parts={(TOPIC, 0)}), 2: BrokerSession(parts={(TOPIC, 1)})}
+    session = ShareSession(Key(ANONYMOUS, "g", "m"), "", ONE, brokers=brokers)
     acks = {(TOPIC, 0): ACK, (TOPIC, 1): ACK, (TOPIC, 2): ACK}
     theirs, nowhere = session.acks_by_broker(acks, lambda _: 3)
     assert theirs == {1: {(TOPIC, 0): ACK}, 2: {(TOPIC, 1): ACK}}
