@@ -49,7 +49,7 @@ class LogMovedError(KafkaError):
 class LogReader:
     """Reads the partitions of topics; `channel` is the connection for reading records. With a `topic_id` it reads that
     topic alone: 5 LEADER_NOT_AVAILABLE if its name belongs to another one. Without one each of its methods reads one
-    topic, the present one.
+    topic, the present one; `starts_of` alone compares no ids.
     """
 
     def __init__(self, upstream: Upstream, channel: Channel = SHARED_CHANNEL, topic_id: UUID | None = None) -> None:

@@ -62,7 +62,7 @@ ANONYMOUS: Final = "User:ANONYMOUS"
 
 class Source(NamedTuple):
     """The topic whose log is read under a shadow's name, while it has this id; `allow`: who may read it. `is_closed`: a
-    node found that the topic has another id now. Other nodes might never notice this, because Fetch uses names.
+    node found that the topic has another id now. So other nodes refuse readers without asking a broker each time.
     """
 
     topic: bytes
