@@ -15,10 +15,11 @@ _BEFORE: Final = """
     *Kafka 4.4*: the newest version that its brokers offer. *Announced from*: the lowest version in the ApiVersions
     answer, if a client library needs a lower one than is served.
 
-    A node keeps unknown tagged fields (KIP-482) in requests and answers that it passes as a whole, and in structures
-    that it reads by field and writes again. It omits them if it splits a request of a hot API (Produce, Fetch,
-    ListOffsets, DeleteRecords, OffsetForLeaderEpoch) between brokers, and in Metadata, which it answers itself. If it
-    splits other requests and merges their answers, it omits the unknown fields outside of all lists.
+    A node omits tagged fields (KIP-482) from requests that it forwards: consumers and producers need none of those that
+    Kafka knows, and a broker of a newer version may read a field that the node does not know. A tagged field of Fetch
+    that does not have its type's size is malformed. A node keeps unknown tagged fields in answers that it passes as a
+    whole, and in structures that it reads by field and writes again, except in Metadata, which it answers itself. If it
+    merges answers, it omits the unknown fields outside of all lists.
     """
 
 

@@ -10,18 +10,20 @@ from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable
 from typing import Any, Final
 
 from sidecar.cluster.upstream import KafkaUpstream
-from sidecar.gateway.access.asked import Divided, some_steps
+from sidecar.gateway.access.asked import Asked, Divided, some_steps
+from sidecar.gateway.access.table import ACCESS
 from sidecar.gateway.access.topics import refused_anyway
 from sidecar.gateway.client import AnswerWaiter, Client
 from sidecar.network.framing import Frame
 from sidecar.network.request import Exchange, Request
 from sidecar.network.slices import in_slices
-from sidecar.protocol import schema
-from sidecar.protocol.api import APIS
+from sidecar.protocol import partitioned, schema
+from sidecar.protocol.api import APIS, api_name
 from sidecar.protocol.caller import BadAnswerError, DisconnectedError
 from sidecar.protocol.errors import ErrorCode, KafkaError
 from sidecar.protocol.limits import PORTION
-from sidecar.protocol.primitives import MalformedFrameError
+from sidecar.protocol.partitioned import Layout, Table
+from sidecar.protocol.primitives import MalformedFrameError, TaggedFieldsError
 from sidecar.protocol.schema import Message, Values
 from sidecar.protocol.topic_ids import Ids, stand_in, unknown_ids
 
@@ -36,9 +38,39 @@ _PATIENCE_S: Final = 1.0
 
 async def fields(message: Message, request: Request, *, whole: bool = True) -> Values:
     """A client's request, decoded in slices; `whole` as in `Message.request_steps`. Raises `MalformedFrameError`."""
-    return await in_slices(
-        message.request_steps(request.frame.buffer, request.body, request.frame.end, request.version, whole=whole)
-    )
+    reader = message.request_reader(request.frame.buffer, request.body, request.frame.end)
+    values = await in_slices(message.read_request_steps(reader, request.version))
+    if whole and reader.remaining:
+        raise MalformedFrameError(f"{reader.remaining} bytes behind the end of the request")
+    request.is_read = not (reader.tagged or reader.remaining)
+    return values
+
+
+async def read_all(request: Request) -> None:
+    """Read a request that is forwarded unchanged, and leave in its frame those bytes alone that the node reads as Kafka
+    does: no tagged fields, of which a broker may know more than the node, and nothing behind its end. Raises
+    `MalformedFrameError`.
+    """
+    if request.is_read:
+        return
+    row, frame = ACCESS[request.key], request.frame
+    assert isinstance(row, Asked), f"{api_name(request.key)} is never forwarded unchanged"
+    reader = row.message.request_reader(frame.buffer, request.body, frame.end)
+    await in_slices(row.message.read_request_steps(reader, request.version))
+    if reader.tagged or reader.remaining:
+        request.drop_tags(reader.tagged, reader.position)
+    request.is_read = True
+
+
+def read_table(request: Request, layout: Layout) -> Generator[None, None, Table]:
+    """As `read_all`, for requests that `partitioned` walks; in slices."""
+    try:
+        table = yield from partitioned.walk_steps(request.frame.buffer, request.body, request.frame.end, layout)
+    except TaggedFieldsError as found:
+        request.drop_tags(found.sections)
+        table = yield from partitioned.walk_steps(request.frame.buffer, request.body, request.frame.end, layout)
+    request.is_read = True
+    return table
 
 
 def leading_text(request: Request, count: int = 1) -> tuple[str, ...]:
@@ -52,7 +84,9 @@ async def rewritten(client: Client, request: Request, message: Message, values: 
     raw = b"" if client.identity is None else client.identity.raw
     data = await in_slices(message.write_request_steps(request.version, request.correlation_id, raw, values))
     frame = Frame(bytearray(data), 0, len(data), True)
-    return Request(request.key, request.version, request.correlation_id, raw, frame, _HEAD_BYTES + len(raw))
+    going_on = Request(request.key, request.version, request.correlation_id, raw, frame, _HEAD_BYTES + len(raw))
+    going_on.is_read = True
+    return going_on
 
 
 async def answer(exchange: Exchange, message: Message, values: Values) -> None:
@@ -185,8 +219,9 @@ async def first_that_answers(
     lost.
 
     `harmless` requests are also repeated if the lost broker may have received them, or does not answer. Raises
-    `DisconnectedError` if no broker is left, or the client has disconnected.
+    `DisconnectedError` if no broker is left, or the client has disconnected, and `MalformedFrameError`.
     """
+    await read_all(request)
     for _ in range(1 + len(upstream.view.brokers)):
         broker_id = choose() if choose else any_broker(client, upstream)
         client.links.recent = broker_id

@@ -281,6 +281,7 @@ class Client:
         """Forward a request unchanged, except for its client id: upstream sees it without settings, so that quotas
         match. The frame may be borrowed.
         """
+        assert request.is_read, "what the node has not read may ask for more than the client may have"
         identity = self.identity
         if identity is None or not identity.has_settings:
             connection.send_frame(request.frame, reply)
@@ -292,7 +293,9 @@ class Client:
         connection.send_parts([head + I16.pack(len(name)) + name, rest], reply)
 
     async def ask(self, broker_id: int, request: Request) -> Frame:
-        """Forward an owned request to one broker, and return its answer. Raises `DisconnectedError`."""
+        """Forward an owned request (`asking.read_all`) to one broker, and return its answer. Raises
+        `DisconnectedError`.
+        """
         waiter = AnswerWaiter(request.correlation_id)
         self.send(self.links.to(broker_id), request, waiter)
         return await waiter.future

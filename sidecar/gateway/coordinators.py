@@ -15,9 +15,10 @@ partition of __consumer_offsets, heartbeats included, wait until earlier writes 
 offsets.commit.timeout.ms (5 seconds) if a replica hangs. Heartbeats of other groups behind them would be late, and
 their members would be expelled.
 
-Each request is forwarded unchanged, with its group's member id and generation. Requests that are large, or for which a
-broker would close the connection, are not sent on shared connections. Neither are those of a client that a broker has
-throttled: the broker stops reading its connection. A shared connection with a throttled answer is closed.
+Each request is forwarded unchanged, with its group's member id and generation, after all of it was read
+(`asking.read_all`): a broker would close the connection for a malformed one. Large requests are not sent on shared
+connections. Neither are those of a client that a broker has throttled: the broker stops reading its connection. A
+shared connection with a throttled answer is closed.
 """
 
 import asyncio
@@ -36,7 +37,7 @@ from sidecar.protocol.api import APIS
 from sidecar.protocol.caller import CoordinatorKind, DisconnectedError, UpstreamError
 from sidecar.protocol.errors import STALE_COORDINATOR, ErrorCode, KafkaError
 from sidecar.protocol.messages import groups, new_groups, shares
-from sidecar.protocol.primitives import I32, MalformedFrameError
+from sidecar.protocol.primitives import I32
 from sidecar.protocol.schema import Message, Values
 
 _LOOKUPS_AT_ONCE: Final = 64
@@ -47,7 +48,7 @@ LARGEST: Final = 4096
 _UNBOUNDED: Final = frozenset({groups.JOIN_GROUP.key, groups.SYNC_GROUP.key})
 """Requests that wait for other members, for as long as the members' clients allow."""
 _SHARED: Final = {
-    message.key: (message, since)
+    message.key: since
     for message, since in (
         (groups.OFFSET_COMMIT, 3),
         (groups.OFFSET_FETCH, 3),
@@ -111,16 +112,10 @@ class GroupLinks:
 
 
 def _may_share(throttled: bool, request: Request) -> bool:
-    message, since = _SHARED.get(request.key, (None, 0))
-    if message is None or request.version < since or throttled:
+    since = _SHARED.get(request.key)
+    if since is None or request.version < since or throttled:
         return False
-    if request.frame.size > LARGEST and request.key not in _UNBOUNDED:
-        return False
-    try:
-        message.decode_request(request.frame.buffer, request.body, request.frame.end, request.version)
-    except MalformedFrameError:
-        return False
-    return True
+    return request.frame.size <= LARGEST or request.key in _UNBOUNDED
 
 
 def _throttle_ms(request: Request, answer: Frame) -> int:
@@ -145,7 +140,10 @@ class Coordinators:
             raise _unreachable() from None
 
     async def ask(self, client: Client, key: str, kind: CoordinatorKind, request: Request) -> Frame:
-        """Forward a request unchanged, and return the answer. Raises `KafkaError` with the code for the client."""
+        """Forward a request unchanged, and return the answer. Raises `KafkaError` with the code for the client, and
+        `MalformedFrameError`.
+        """
+        await asking.read_all(request)
         broker_id = await self.find(key, kind)
         try:
             if kind is CoordinatorKind.GROUP:

@@ -125,6 +125,7 @@ class FetchApi:
         """Parse the request. If topics are named by id, the ids of shadows' sources are added."""
         frame = request.frame
         fields = usual_fetch.walk(frame.buffer, request.body, frame.end, request.version, self._view.names)
+        request.is_read = True
         if fields.ids is not None and self._resolver.has_shadows:
             for topic in tuple(fields.ids):
                 if (source := self._resolver.source(topic)) is not None:

@@ -35,7 +35,7 @@ from sidecar.protocol import api_versions
 from sidecar.protocol.api import ALL_APIS, API_VERSIONS, LOGIN_APIS, NOT_SERVED, OWN_APIS, PRODUCE, api_name
 from sidecar.protocol.caller import UpstreamError
 from sidecar.protocol.errors import ErrorCode, KafkaError, error_name
-from sidecar.protocol.primitives import MalformedFrameError
+from sidecar.protocol.primitives import MalformedFrameError, TaggedFieldsError
 from sidecar.protocol.session import Session
 from sidecar.security.distinguished_names import CertificateError
 from sidecar.security.principal_mapping import NoRuleError
@@ -237,7 +237,11 @@ class Gateway:
         hot = self._apis.hot.get(request.key)
         try:
             if hot is not None:
-                hot(client, request)
+                try:
+                    hot(client, request)
+                except TaggedFieldsError as found:
+                    request.drop_tags(found.sections)
+                    hot(client, request)
                 return
         except MalformedFrameError as error:
             raise RejectError(error.reason, f"{ALL_APIS[request.key].name} v{request.version}: {error}") from None

@@ -75,7 +75,7 @@ class MergedApi:
         """ListGroups, ListTransactions: the groups or transactional ids that clients find at this node."""
         form = _LISTS[request.key]
         message, version = form.message, request.version
-        await asking.fields(message, request)
+        await asking.read_all(request)
         try:
             answers = await self._ask_all(
                 client, lambda: self._view.brokers, lambda broker_id: client.ask(broker_id, request)
@@ -119,6 +119,7 @@ class MergedApi:
     async def _pass_log_dirs(self, client: Client, exchange: Exchange, request: Request) -> None:
         """All directories of this node's brokers: the answer of a single broker is forwarded unchanged."""
         message = admin.DESCRIBE_LOG_DIRS
+        await asking.read_all(request)
         answers = await self._ask_all(
             client, lambda: self._mine(client), lambda broker_id: client.ask(broker_id, request)
         )

@@ -154,6 +154,7 @@ class ProduceApi:
         """Handle one request; the frame may be borrowed."""
         frame = request.frame
         fields = produce.walk(frame.buffer, request.body, frame.end, request.version, self._view.names)
+        request.is_read = True
         parts = fields.parts
         if len(parts) > BOUNDS.turn or (fields.ids is not None and unknown_ids(fields.ids)):
             self._hold(client, request, fields)

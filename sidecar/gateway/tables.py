@@ -19,6 +19,7 @@ from typing import Final, TypeVar
 from sidecar.cluster.resolver import NameResolver
 from sidecar.cluster.upstream import KafkaUpstream
 from sidecar.cluster.view import NO_LEADER
+from sidecar.gateway import asking
 from sidecar.gateway.access.asked import PerTopic
 from sidecar.gateway.access.table import ACCESS
 from sidecar.gateway.client import Client
@@ -110,13 +111,12 @@ class TablesApi:
         self, client: Client, request: Request, layout: Layout
     ) -> dict[tuple[bytes, int], ErrorCode]:
         """Save the sequence ids of what a request deletes. Returns the error of each partition that has to stay."""
-        frame = request.frame
-        table = await in_slices(partitioned.walk_steps(frame.buffer, request.body, frame.end, layout))
+        table = await in_slices(asking.read_table(request, layout))
         allowed = {
             topic for topic in {part.topic for part in table.parts} if not self._refused(client, request.key, topic)
         }
         parts = (part for part in table.parts if part.topic in allowed)
-        return await self._purging.prepare(frame.buffer, table, parts)
+        return await self._purging.prepare(request.frame.buffer, table, parts)
 
     def _begin(
         self,
@@ -128,8 +128,7 @@ class TablesApi:
         """Returns the exchange, the parsed request, and the leader of all its partitions, if there is one. `uncovered`:
         partitions for which no leader is asked, with their errors.
         """
-        frame = request.frame
-        table = yield from partitioned.walk_steps(frame.buffer, request.body, frame.end, layout)
+        table = yield from asking.read_table(request, layout)
         exchange = _Merged(client, request, self, layout)
         exchange.uncovered = uncovered
         leader, is_one = NO_LEADER, not uncovered

@@ -5,17 +5,18 @@ from typing import ClassVar, Protocol
 
 from sidecar.network.framing import Frame
 from sidecar.network.turn import TURN
-from sidecar.protocol.primitives import Octets
+from sidecar.protocol.primitives import Octets, without_tags
 
 
 class Request:
-    """One request and its fixed header. `body` is the offset after the client id in the frame's buffer.
+    """One request and its fixed header. `body` is the offset after the client id in the frame's buffer. `is_read`:
+    whether the node has read each byte of it as Kafka does, so that it may be forwarded unchanged.
 
     The frame may be borrowed (see `sidecar.network`): code that stores the request beyond the callback calls `own`
     first.
     """
 
-    __slots__ = ("body", "client_id", "correlation_id", "frame", "key", "version")
+    __slots__ = ("body", "client_id", "correlation_id", "frame", "is_read", "key", "version")
 
     def __init__(self, key: int, version: int, correlation_id: int, client_id: bytes, frame: Frame, body: int) -> None:
         self.key = key
@@ -24,6 +25,16 @@ class Request:
         self.client_id = client_id
         self.frame = frame
         self.body = body
+        self.is_read = False
+
+    def drop_tags(self, sections: list[tuple[int, int]], end: int | None = None) -> None:
+        """Replace the frame by a copy in which these sections of tagged fields are empty, and which ends at `end` (by
+        default, as before).
+        """
+        frame = self.frame
+        data = without_tags(frame.buffer, frame.start, frame.end if end is None else end, sections)
+        self.body -= frame.start
+        self.frame = Frame(data, 0, len(data), True)
 
     def own(self) -> int:
         """Copy a borrowed frame into its own memory. Returns the number (0 or less) to add to positions in the frame

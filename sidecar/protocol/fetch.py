@@ -13,11 +13,11 @@ from typing import Final
 
 from sidecar.protocol.batch import batch_end, batch_sizes
 from sidecar.protocol.fetch_parts import NOT_LOOKED_FOR, FetchAnswer, FetchedPart, FetchPart, FetchRequest, Watermarks
+from sidecar.protocol.fetch_tags import FIRST_WITH_STATE, read_replica, skip_partition_tags
 from sidecar.protocol.leaders import Leader, endpoint_tags, leader_tags, read_leader
 from sidecar.protocol.limits import BOUNDS
 from sidecar.protocol.primitives import (
     I32,
-    MalformedFrameError,
     Octets,
     Reader,
     RequestReader,
@@ -33,9 +33,6 @@ FIRST_BY_ID: Final = 13
 FIRST_WITH_LEADERS: Final = 16
 _FIRST_WITH_SESSIONS: Final = 7
 _FIRST_WITH_RACKS: Final = 11
-_FIRST_WITH_STATE: Final = 15
-"""The first version that has the replica in a tagged field."""
-_STATE_TAG: Final = 1
 _LEADER_TAG: Final = 1
 _ADDRESSES_TAG: Final = 0
 _LIMITS: Final = Struct(">iiib")
@@ -62,7 +59,7 @@ def walk(buffer: Octets, body: int, end: int, version: int, names: Names = NO_NA
     flexible = version >= FIRST_FLEXIBLE
     reader = RequestReader(buffer, body, end, BOUNDS.fetch)
     reader.tags(flexible)
-    replica_id = reader.i32() if version < _FIRST_WITH_STATE else _CONSUMER
+    replica_id = reader.i32() if version < FIRST_WITH_STATE else _CONSUMER
     max_wait, min_bytes, max_bytes, isolation = _LIMITS.unpack_from(buffer, reader.skip(_LIMITS.size))
     session, session_id, session_epoch = -1, 0, FINAL_EPOCH
     if version >= _FIRST_WITH_SESSIONS:
@@ -76,7 +73,7 @@ def walk(buffer: Octets, body: int, end: int, version: int, names: Names = NO_NA
         for _ in range(reader.array(flexible, element_bytes=element)):
             start = reader.skip(element)
             if flexible:
-                reader.skip_tags()
+                skip_partition_tags(reader)
             index = I32.unpack_from(buffer, start)[0]
             parts.append(new_tuple(FetchPart, (topic, index, start, reader.position)))
         reader.tags(flexible)
@@ -88,9 +85,10 @@ def walk(buffer: Octets, body: int, end: int, version: int, names: Names = NO_NA
     rack = _size(reader, flexible, short=True) if version >= _FIRST_WITH_RACKS else 0
     reader.skip(rack)
     if flexible:
-        replica_id = _replica(reader, replica_id, version)
-    if reader.position != end:
-        raise MalformedFrameError(f"{end - reader.position} bytes behind the end of a Fetch request")
+        replica_id = read_replica(reader, replica_id, version)
+    if replica_id >= 0:  # a follower's request is refused as a whole, so its tagged fields do not matter
+        reader.tagged.clear()
+    reader.finish()
     return FetchRequest(
         max_wait, min_bytes, max_bytes, isolation, session_id, session_epoch, session, replica_id, rack > 0, parts, ids
     )
@@ -110,18 +108,6 @@ def _write_topic(writer: Writer, version: int, topic: bytes) -> None:
         writer.name(topic, version >= FIRST_FLEXIBLE)
     else:
         writer.raw(topic)
-
-
-def _replica(reader: Reader, replica_id: int, version: int) -> int:
-    """Step over the tagged fields of a request; returns the id of the replica that sent it."""
-    for _ in range(reader.array_of_tags()):
-        number, size = reader.uvarint(), reader.uvarint()
-        at = reader.skip(size)
-        if number == _STATE_TAG and version >= _FIRST_WITH_STATE:
-            if size < I32.size:
-                raise MalformedFrameError(f"the state of a replica in {size} bytes")
-            replica_id = I32.unpack_from(reader.buffer, at)[0]
-    return replica_id
 
 
 def partition_bytes(version: int) -> int:
@@ -172,7 +158,7 @@ def write_body(
     level; `parts` = (topic, element).
     """
     flexible = version >= FIRST_FLEXIBLE
-    if version < _FIRST_WITH_STATE:
+    if version < FIRST_WITH_STATE:
         writer.i32(_CONSUMER)
     writer.raw(_LIMITS.pack(*limits))
     if version >= _FIRST_WITH_SESSIONS:

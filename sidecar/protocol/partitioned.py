@@ -18,7 +18,6 @@ from sidecar.protocol.messages.logs import DELETE_RECORDS, LIST_OFFSETS, OFFSET_
 from sidecar.protocol.primitives import (
     I16,
     I32,
-    MalformedFrameError,
     Octets,
     Reader,
     RequestReader,
@@ -99,7 +98,7 @@ def _elements(kind: Kind) -> Record:
 
 
 class TablePart(NamedTuple):
-    """One partition's element, `start` to `end` in the buffer, tags included."""
+    """One partition's element, `start` to `end` in the buffer, with its empty section of tagged fields."""
 
     topic: bytes
     partition: int
@@ -142,8 +141,7 @@ def walk_steps(buffer: Octets, body: int, end: int, layout: Layout) -> Generator
         sliced += 1
     suffix = reader.skip(layout.suffix)
     reader.tags(layout.flexible)
-    if reader.position != end:
-        raise MalformedFrameError(f"{end - reader.position} bytes behind the end of the request")
+    reader.finish()
     return Table(prefix, suffix, parts)
 
 

@@ -19,6 +19,9 @@ I32: Final = Struct(">i")
 _REQUEST_HEAD: Final = Struct(">ihhi")
 
 _MAX_VARINT_BYTES: Final = 5
+_MAX_TEXT_BYTES: Final = 0x7FFF
+"""Kafka's generated parsers refuse a longer string."""
+NO_TAGS: Final = b"\0"
 
 new_tuple: Final = cast(Callable[..., Any], getattr(tuple, "__new__"))  # noqa: B009 - a cast of the typed one stays unknown
 """`new_tuple(Cls, (…))` makes a named tuple without the Python call that its constructor is: for the hot path only."""
@@ -47,6 +50,17 @@ class TooManyElementsError(MalformedFrameError):
 
     def __init__(self, limit: int) -> None:
         super().__init__(f"more than {limit} elements in one request")
+
+
+class TaggedFieldsError(MalformedFrameError):
+    """A request has tagged fields that its reader does not need (KIP-482). Kafka may know one of them, and then ignores
+    its announced size: so it would read other elements than the node. `sections`: where the tagged fields of each
+    struct begin and end, in order. `without_tags` makes a request that both read alike.
+    """
+
+    def __init__(self, sections: list[tuple[int, int]]) -> None:
+        super().__init__(f"tagged fields in {len(sections)} structs of one request")
+        self.sections = sections
 
 
 class Reader:
@@ -114,6 +128,8 @@ class Reader:
         return bytes(self.buffer[start : self.position])
 
     def _text(self, size: int) -> str:
+        if size > _MAX_TEXT_BYTES:
+            raise MalformedFrameError(f"a string of {size} bytes")
         start = self.skip(size)
         try:
             return str(self.buffer[start : self.position], "utf-8")
@@ -156,9 +172,23 @@ class Reader:
         if start < self.end and not self.buffer[start]:
             self.position = start + 1
             return
+        self.tagged_fields()
+
+    def tagged_fields(self) -> dict[int, tuple[int, int]]:
+        """Step over the tagged fields of a struct; return where each begins and ends, by its number. Of two with one
+        number the last counts, as in Kafka's generated parsers.
+        """
+        found: dict[int, tuple[int, int]] = {}
         for _ in range(self.array_of_tags()):
-            self.uvarint()
-            self.skip(self.uvarint())
+            number = self.uvarint()
+            found[number] = self.skip(self.uvarint()), self.position
+        return found
+
+    def tag_section(self) -> bytes:
+        """The tagged fields of a struct, as they are to be written again."""
+        start = self.position
+        self.skip_tags()
+        return bytes(self.buffer[start : self.position])
 
     def array_of_tags(self) -> int:
         count = self.uvarint()
@@ -174,14 +204,36 @@ class Reader:
 
 class RequestReader(Reader):
     """A cursor over a stranger's request. All its collections together may have `limit` elements; they are counted by
-    their lengths, before they are walked.
+    their lengths, before they are walked. `tagged`: the sections of tagged fields that it stepped over.
     """
 
-    __slots__ = ("left", "limit")
+    __slots__ = ("left", "limit", "tagged")
 
     def __init__(self, buffer: Octets, position: int, end: int, limit: int) -> None:
         super().__init__(buffer, position, end)
         self.limit = self.left = limit
+        self.tagged: list[tuple[int, int]] = []
+
+    def tagged_fields(self) -> dict[int, tuple[int, int]]:
+        """As `Reader.tagged_fields`, and note the section."""
+        start = self.position
+        found = super().tagged_fields()
+        self.tagged.append((start, self.position))
+        return found
+
+    def tag_section(self) -> bytes:
+        """None: a request goes on without the tagged fields that the node does not know."""
+        self.skip_tags()
+        return NO_TAGS
+
+    def finish(self) -> None:
+        """Check that the request may be forwarded as it is. Raises `MalformedFrameError` for bytes behind its end,
+        `TaggedFieldsError` if it has tagged fields.
+        """
+        if self.position != self.end:
+            raise MalformedFrameError(f"{self.end - self.position} bytes behind the end of the request")
+        if self.tagged:
+            raise TaggedFieldsError(self.tagged)
 
     def _count(self, elements: int) -> int:
         self.left -= elements
@@ -197,6 +249,20 @@ class RequestReader(Reader):
     def array_of_tags(self) -> int:
         """As `Reader.array_of_tags`."""
         return self._count(super().array_of_tags())
+
+
+def without_tags(buffer: Octets, start: int, end: int, sections: list[tuple[int, int]]) -> bytearray:
+    """Return the frame from its length prefix at `start` to `end`, with each section of tagged fields emptied. Nothing
+    in a request has a length that covers such a section, except the frame itself.
+    """
+    out = bytearray()
+    for section_start, section_end in sections:
+        out += memoryview(buffer)[start:section_start]
+        out += NO_TAGS
+        start = section_end
+    out += memoryview(buffer)[start:end]
+    I32.pack_into(out, 0, len(out) - 4)
+    return out
 
 
 class Writer:

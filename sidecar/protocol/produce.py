@@ -17,7 +17,6 @@ from sidecar.protocol.limits import BOUNDS
 from sidecar.protocol.primitives import (
     I16,
     I32,
-    MalformedFrameError,
     Octets,
     RequestReader,
     TooManyElementsError,
@@ -114,8 +113,7 @@ def walk(buffer: Octets, body: int, end: int, version: int, names: Names = NO_NA
             reader.tags(flexible)
         reader.tags(flexible)
     reader.tags(flexible)
-    if reader.position != end:
-        raise MalformedFrameError(f"{end - reader.position} bytes behind the end of a Produce request")
+    reader.finish()
     return ProduceRequest(transactional_id, acks, timeout_ms, parts, ids)
 
 

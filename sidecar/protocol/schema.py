@@ -1,8 +1,9 @@
 """Messages of the rare APIs as tables of fields: a message is read into a dict, changed, and written again.
 
-Unknown content is preserved: error codes stay plain integers, and tagged fields (KIP-482) are stored as bytes under the
-key `TAGS` of their record, so that additions of a newer broker or client pass unchanged. Fields that a version does not
-have are absent from the dict, and are not written. Hot requests do not use tables: their own modules walk them.
+Unknown content of answers is preserved: error codes stay plain integers, and tagged fields (KIP-482) are stored as
+bytes under the key `TAGS` of their record, so that additions of a newer broker pass unchanged. The tagged fields of a
+client's request are left out: a broker that knows one of them may read it in another way. Fields that a version does
+not have are absent from the dict, and are not written. Hot requests do not use tables: their own modules walk them.
 """
 
 from collections.abc import Generator, Iterator
@@ -15,6 +16,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 from sidecar.protocol import limits
 from sidecar.protocol.kinds import INT8, Fixed, Form, Kind
 from sidecar.protocol.primitives import (
+    NO_TAGS,
     MalformedFrameError,
     Octets,
     Reader,
@@ -29,7 +31,6 @@ Values: TypeAlias = dict[str, Any]
 """A record: field names are Kafka's own in snake case."""
 
 TAGS: Final = "tags"
-_NO_TAGS: Final = b"\0"
 NEVER: Final = 32_767
 """Greater than every version."""
 _PLAIN_HEADER: Final = 18
@@ -154,7 +155,7 @@ class Record:
             else:
                 values[names[0]] = kind.read(reader, form)
         if form.flexible:
-            self._read_tags(reader, values)
+            values[TAGS] = reader.tag_section()
         return values
 
     def write_steps(self, writer: Writer, value: Any, form: Form) -> Generator[None, None, None]:
@@ -167,12 +168,7 @@ class Record:
             else:
                 kind.write(writer, value.get(names[0], absent[0]), form)
         if form.flexible:
-            writer.raw(value.get(TAGS, _NO_TAGS))
-
-    def _read_tags(self, reader: Reader, values: Values) -> None:
-        start = reader.position
-        reader.skip_tags()
-        values[TAGS] = bytes(reader.buffer[start : reader.position])
+            writer.raw(value.get(TAGS, NO_TAGS))
 
     @property
     def absent(self) -> Values:
@@ -188,7 +184,7 @@ class Record:
             else:
                 values[names[0]] = kind.read(reader, form)
         if form.flexible:
-            self._read_tags(reader, values)
+            values[TAGS] = reader.tag_section()
         return values
 
     def write(self, writer: Writer, value: Any, form: Form) -> None:
@@ -199,7 +195,7 @@ class Record:
             else:
                 kind.write(writer, value.get(names[0], absent[0]), form)
         if form.flexible:
-            writer.out += value.get(TAGS, _NO_TAGS)
+            writer.out += value.get(TAGS, NO_TAGS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,15 +268,23 @@ class Message:
         """A client's request whose body begins at `body` (after the client id). `whole` False: bytes after its
         end are ignored, as by brokers (librdkafka's Metadata has one there). Raises `MalformedFrameError`.
         """
-        reader, form = RequestReader(buffer, body, end, limits.elements(self.key)), self.form(version)
-        reader.tags(form.flexible)
-        if end - body <= _SHORT_BYTES:
-            values = self.request.read(reader, form)
-        else:
-            values = yield from self.request.read_steps(reader, form)
+        reader = self.request_reader(buffer, body, end)
+        values = yield from self.read_request_steps(reader, version)
         if whole:
             self._check_end(reader, version)
         return values
+
+    def request_reader(self, buffer: Octets, body: int, end: int) -> RequestReader:
+        """A cursor over a client's request whose body begins at `body`."""
+        return RequestReader(buffer, body, end, limits.elements(self.key))
+
+    def read_request_steps(self, reader: RequestReader, version: int) -> Generator[None, None, Values]:
+        """As `request_steps`, with a cursor that shows afterwards what was left out and what follows the end."""
+        form = self.form(version)
+        reader.tags(form.flexible)
+        if reader.remaining <= _SHORT_BYTES:
+            return self.request.read(reader, form)
+        return (yield from self.request.read_steps(reader, form))
 
     def answer_steps(self, version: int, correlation_id: int, values: Values) -> Generator[None, None, bytes]:
         """A whole answer frame."""

@@ -33,6 +33,7 @@ from tests.kafka_calls import kafka_calls
 from tests.nodes import NodeProcess
 from tests.raw import RawClient
 from tests.unit.protocol import kio_entities as kio
+from tests.unit.protocol import test_fetch_tags as fetch_tags
 from tests.wait import wait_for
 
 if TYPE_CHECKING:
@@ -174,6 +175,9 @@ ENDS: dict[str, tuple[bytes, str]] = {
     ),
     "Produce with bytes behind its end": (header(0, 8, kio.body(PRODUCE) + b"!"), "malformed"),
     "Fetch with bytes behind its end": (header(1, 11, kio.body(raw.fetch({("orders", 0): 0})) + b"!"), "malformed"),
+    "Fetch with a topic in the id of a directory": (header(1, 17, fetch_tags.hidden_topic()), "malformed"),
+    "Fetch with a follower in the id of a cluster": (header(1, 16, fetch_tags.hidden_replica(2)), "malformed"),
+    "Fetch with a reader in the id of a cluster": (header(1, 16, fetch_tags.hidden_replica(-1)), "malformed"),
     "Metadata of two billion topics": (header(3, 4, MANY), "malformed"),
     "Metadata 9 of two billion topics": (header(3, 9, HUGE_VARINT, flexible=True), "malformed"),
     "Metadata of -2 topics": (header(3, 4, I32.pack(-2)), "malformed"),
@@ -250,6 +254,20 @@ def test_the_versions_of_tomorrow_are_told_those_of_today(ground: Ground) -> Non
         assert raw.code(answer) == 35
         assert [(found.api_key, found.min_version, found.max_version) for found in answer.api_keys] == [(18, 0, 4)]
         assert client.ask(raw.api_versions()).error_code.value == 0
+        assert ground.rejections(client) == []
+
+
+@pytest.mark.parametrize("key", [1, 2, 3, 12, 13, 15, 16, 22, 23, 32, 48], ids=lambda key: APIS[key].name)
+def test_a_tagged_field_that_nobody_knows_changes_nothing(key: int, ground: Ground) -> None:
+    """KIP-482. It stands in the header; tests of the walks have it everywhere."""
+    with RawClient(ground.node.bootstrap) as client:
+        version = int({found.api_key: found for found in client.ask(raw.api_versions()).api_keys}[key].max_version)
+        answers: list[bytes] = []
+        for tags in (b"\0", b"\1\x63\3abc"):
+            body = kio.body(request(key, version))
+            client.send_bytes(header(key, version, tags + body))
+            answers.append(client.receive_frame())
+        assert len(answers[0]) == len(answers[1])
         assert ground.rejections(client) == []
 
 

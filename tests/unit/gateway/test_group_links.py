@@ -90,17 +90,23 @@ def client(*, are_many: bool = True, stands: bool = False) -> Any:
     return found
 
 
+def read(request: Request) -> Request:
+    """As `asking.read_all` leaves it."""
+    request.is_read = True
+    return request
+
+
 def beat(correlation: int, version: int = 4) -> Request:
     data = bytearray(groups.HEARTBEAT.encode_request(version, correlation, b"c", _BEAT))
     body = 4 + 10 + 1
-    return Request(12, version, correlation, b"c", Frame(data, 0, len(data), True), body)
+    return read(Request(12, version, correlation, b"c", Frame(data, 0, len(data), True), body))
 
 
 def commit(correlation: int) -> Request:
     offsets = {"name": "t", "partitions": [{"partition_index": 0, "committed_offset": 1}]}
     values = {"group_id": "g", "generation_id_or_member_epoch": 1, "member_id": "m", "topics": [offsets]}
     data = bytearray(groups.OFFSET_COMMIT.encode_request(7, correlation, b"c", values))
-    return Request(8, 7, correlation, b"c", Frame(data, 0, len(data), True), 4 + 10 + 1)
+    return read(Request(8, 7, correlation, b"c", Frame(data, 0, len(data), True), 4 + 10 + 1))
 
 
 def join(correlation: int) -> Request:
@@ -112,7 +118,7 @@ def join(correlation: int) -> Request:
         "protocol_type": "c",
     }
     data = bytearray(groups.JOIN_GROUP.encode_request(5, correlation, b"c", values | {"protocols": []}))
-    return Request(11, 5, correlation, b"c", Frame(data, 0, len(data), True), 4 + 10 + 1)
+    return read(Request(11, 5, correlation, b"c", Frame(data, 0, len(data), True), 4 + 10 + 1))
 
 
 async def answering(peer: Peer, throttle_ms: int, version: int = 4) -> None:

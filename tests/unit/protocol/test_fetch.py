@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from sidecar.protocol import fetch
 from sidecar.protocol.leaders import Leader
-from sidecar.protocol.primitives import MalformedFrameError
+from sidecar.protocol.primitives import MalformedFrameError, TaggedFieldsError, without_tags
 from sidecar.protocol.topic_ids import stand_in
 from tests.unit.protocol import kio_entities as kio
 
@@ -56,7 +56,7 @@ def partitions(message: Any) -> list[tuple[bytes, Any]]:
 @settings(max_examples=20)
 @given(data=st.data())
 def test_a_request_is_walked_to_its_partitions(version: int, data: st.DataObject) -> None:
-    request = data.draw(kio.messages(request_class(version)))
+    request = data.draw(kio.messages(request_class(version), tagged=False))
     frame = kio.request_frame(request)
     found = walk(frame, version)
     assert kio.milliseconds(found.max_wait_ms) == request.max_wait
@@ -79,7 +79,7 @@ def test_a_request_is_walked_to_its_partitions(version: int, data: st.DataObject
 @settings(max_examples=15)
 @given(data=st.data())
 def test_declining_the_session_changes_nothing_else(version: int, data: st.DataObject) -> None:
-    request = data.draw(kio.messages(request_class(version)))
+    request = data.draw(kio.messages(request_class(version), tagged=False))
     frame = bytearray(kio.request_frame(request))
     fetch.decline_session(frame, walk(frame, version))
     if version >= 7:
@@ -329,7 +329,41 @@ def test_what_a_consumer_asks_of_a_partition_is_the_same_in_all_versions(version
 def test_who_asks_is_a_replica_or_nobody(version: int, data: st.DataObject) -> None:
     request = data.draw(kio.messages(request_class(version)))
     said = request.replica_id if version < 15 else request.replica_state.replica_id
-    assert walk(kio.request_frame(request), version).replica_id == said
+    frame = kio.request_frame(request)
+    try:
+        found = walk(frame, version)
+    except TaggedFieldsError:
+        assert said < 0, "a follower's request is refused by its replica, whatever else it has"
+    else:
+        assert found.replica_id == said
+
+
+@pytest.mark.parametrize("version", range(12, 19))
+@settings(max_examples=20)
+@given(data=st.data())
+def test_a_consumers_request_goes_on_without_its_tagged_fields(version: int, data: st.DataObject) -> None:
+    request = data.draw(kio.messages(request_class(version)))
+    request = dataclasses.replace(
+        request, **({"replica_id": -1} if version < 15 else {"replica_state": nobody(request)})
+    )
+    frame, bare = kio.request_frame(request), kio.request_frame(deeply_untagged(request))
+    if frame == bare:
+        walk(frame, version)
+        return
+    with pytest.raises(TaggedFieldsError) as found:
+        walk(frame, version)
+    assert (
+        without_tags(b"between" + frame, 7, 7 + len(frame), [(a + 7, b + 7) for a, b in found.value.sections]) == bare
+    )
+
+
+def nobody(request: Any) -> Any:
+    return dataclasses.replace(request.replica_state, replica_id=-1)
+
+
+def deeply_untagged(request: Any) -> Any:
+    topics = (dataclasses.replace(topic, partitions=tuple(map(untagged, topic.partitions))) for topic in request.topics)
+    return dataclasses.replace(untagged(request), topics=tuple(topics))
 
 
 # New leaders (KIP-951) ------------------------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from kio.schema.errors import ErrorCode as KioError
 from sidecar.cluster.resolver import is_legal
 from sidecar.protocol import produce, produce_upstream
 from sidecar.protocol.leaders import Leader
-from sidecar.protocol.primitives import MalformedFrameError, Writer
+from sidecar.protocol.primitives import MalformedFrameError, TaggedFieldsError, Writer, without_tags
 from sidecar.protocol.produce import ProduceResult
 from sidecar.protocol.topic_ids import stand_in, unknown_ids
 from tests.unit.protocol import kio_entities as kio
@@ -162,7 +162,7 @@ def test_a_partition_without_a_record_set_is_an_empty_one(version: int) -> None:
     assert (part.topic, part.partition, part.start) == (b"t", 3, part.end)
 
 
-def test_tags_that_nobody_here_knows_are_stepped_over_wherever_they_stand() -> None:
+def test_a_request_is_walked_without_tagged_fields_wherever_they_stood() -> None:
     tags = b"\x02\x05\x03abc\x87\x01\x00"
     writer = Writer()
     writer.raw(tags)
@@ -177,12 +177,16 @@ def test_tags_that_nobody_here_knows_are_stepped_over_wherever_they_stand() -> N
         writer.nullable_bytes(records, True)
         writer.raw(tags)
     writer.raw(tags + tags)
-    body = writer.finish()
+    tagged = writer.finish()
+    for size in range(len(tagged)):
+        with pytest.raises(MalformedFrameError):
+            produce.walk(tagged[:size], 0, size, 9)
+    with pytest.raises(TaggedFieldsError) as found_tags:
+        produce.walk(b"head" + tagged, 4, 4 + len(tagged), 9)
+    body = without_tags(b"head" + tagged, 0, 4 + len(tagged), found_tags.value.sections)[4:]
+    assert len(body) == len(tagged) - 5 * (len(tags) - 1)
     found = produce.walk(body, 0, len(body), 9)
     assert [(part.partition, body[part.start : part.end]) for part in found.parts] == [(4, b"first"), (5, b"second")]
-    for size in range(len(body)):
-        with pytest.raises(MalformedFrameError):
-            produce.walk(body[:size], 0, size, 9)
 
 
 @every_version
