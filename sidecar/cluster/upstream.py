@@ -146,6 +146,8 @@ class KafkaUpstream(Brokers):
         known: dict[bytes, TopicState] = {}
         if doubted := self.view.doubted(state, broker, is_all=is_all):
             known = await self._ask_again(doubted, request)
+        if request.ids:  # the other broker was asked by name: the name may belong to a newer topic
+            known = {name: topic for name, topic in known.items() if topic.topic_id.bytes in request.ids}
         names = {topic.topic_id: topic.name for topic in known.values()}
         theirs = [
             topic for topic in state.topics if (topic.name or names.get(topic.topic_id, "")).encode() not in known
@@ -228,9 +230,10 @@ class KafkaUpstream(Brokers):
         answers = await self._hedged.answers(ask, prompt or live)
         states = [state for _, state in answers]
         knowing = [state for state in states if any(found.partitions for found in state.topics)]
-        for broker, state in answers:  # the view keeps every partition, and the newest leader of each
-            if not knowing or (state in knowing and not self.view.doubted(state, broker, is_all=False)):
-                self.view.apply(state, broker)
+        told = [(broker, state) for broker, state in answers if state in knowing]
+        undoubted = [(broker, state) for broker, state in told if not self.view.doubted(state, broker, is_all=False)]
+        for broker, state in undoubted or told or answers:  # the view keeps every partition, with its newest leader
+            self.view.apply(state, broker)
         if len({found.topic_id for state in knowing for found in state.topics}) > 1:
             message = f"brokers do not agree on which topic {topic} is: it was created anew a moment ago"
             raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, message)

@@ -289,3 +289,22 @@ async def test_an_answer_has_no_older_leader_and_no_fewer_partitions_than_the_on
     assert [await upstream.shows(broker) for broker in (0, 1)] == [newest, newest]
     state = await upstream.metadata(MetadataRequest(("t",)))
     assert [(each.error, each.leader) for each in state.topics[0].partitions] == [(0, 0), (0, 0)]
+
+
+async def test_a_topic_asked_for_by_its_id_is_not_answered_with_a_newer_one_of_its_name() -> None:
+    """The broker that had shown it was asked by name."""
+    upstream = Lagged(THERE, None)
+    await upstream.shows(0)
+    upstream.have[0] = (2, {0: 0})
+    asked = {"topics": (), "ids": (UUID(int=1).bytes,)}
+    assert await upstream.shows(1, **asked) == {"": (ErrorCode.UNKNOWN_TOPIC_ID, 1, {})}
+    assert upstream.view.route(b"t").topic_id == UUID(int=2)  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("gone", [True, False])
+async def test_a_whole_layout_is_of_the_topic_that_brokers_have_if_none_has_the_former_one(gone: bool) -> None:
+    """The only broker that had shown the former topic was away: each takeover got that one's layout."""
+    upstream = Lagged(THERE, THERE)
+    await upstream.shows(0)
+    upstream.have, upstream.silent = [None, (2, {0: 0})], set() if gone else {0}
+    assert (await upstream.whole_layout("t")).topic_id == UUID(int=2)
