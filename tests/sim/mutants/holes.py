@@ -203,8 +203,8 @@ MUTANTS: Final = (
         (
             Edit(
                 UPSTREAM,
-                "await self._hedged.answers(lambda broker: self.call(broker, request), prompt or live)\n",
-                "[await self.call(self.__dict__.setdefault('_one', self._random.choice(live)), request)]\n",
+                "await self._hedged.answers(ask, prompt or live)\n",
+                "[await ask(self.__dict__.setdefault('_one', self._random.choice(live)))]\n",
             ),
             Edit(
                 "sidecar/cluster/view.py",
