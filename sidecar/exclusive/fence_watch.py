@@ -13,15 +13,15 @@ slower if there are many:
 
 import asyncio
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 from uuid import UUID
 
-from sidecar.changelog import View
+from sidecar.changelog import SlotName, View, partition_of, partition_slot
 from sidecar.cluster.logs import LogReader
 from sidecar.exclusive.governed_topics import GovernedTopics
 from sidecar.exclusive.partitions import Topic
-from sidecar.exclusive.slots import SlotScope, stamp_of
+from sidecar.exclusive.slots import stamp_of
 from sidecar.exclusive.upkeep import Cause
 from sidecar.fencing.topic import RETIRED_KEPT
 from sidecar.fencing.witness import Witness
@@ -69,15 +69,21 @@ def newly_led(before: Mapping[int, Sight], now: Mapping[int, Sight]) -> list[int
     ]
 
 
-def fences_of(view: View, topic: str, topic_id: UUID, index: int) -> list[Stamp]:
-    """Return the least epoch of each producer id that the partition's leader has to know, by the ownership topic."""
-    found: list[Stamp] = []
-    for slot, entry in view.opened(topic).items():
-        if entry.value.topic_id == topic_id.bytes and SlotScope(topic, slot).covers(index):
-            found.append(stamp_of(entry))
-            retired = entry.value.retired_producer_ids[-RETIRED_KEPT:]
-            found += [Stamp(ProducerId(former), ProducerEpoch(MAX_PRODUCER_EPOCH)) for former in retired]
-    return found
+def fences_of(view: View, topic: str, topic_id: UUID, indexes: Iterable[int]) -> dict[int, list[Stamp]]:
+    """Return, by partition, the least epoch of each producer id that its leader has to know, by the ownership topic.
+    Takes time for each slot of the topic and for each of these partitions, not for both: each may have thousands.
+    """
+    opened = view.opened(topic)
+
+    def stamps(slot: SlotName) -> list[Stamp]:
+        entry = opened.get(slot)
+        if entry is None or entry.value.topic_id != topic_id.bytes:
+            return []
+        retired = entry.value.retired_producer_ids[-RETIRED_KEPT:]
+        return [stamp_of(entry), *[Stamp(ProducerId(each), ProducerEpoch(MAX_PRODUCER_EPOCH)) for each in retired]]
+
+    everywhere = [fence for slot in opened if partition_of(slot) is None for fence in stamps(slot)]
+    return {index: [*everywhere, *stamps(partition_slot(index))] for index in indexes}
 
 
 def unknown(fences: Iterable[Stamp], known: PartitionProducers) -> Stamp | None:
@@ -116,24 +122,34 @@ class FenceWatch:
         """Look at the partitions of these topics. Raises `UpstreamError`, `KafkaError`."""
         by_name = {topic.name: topic for topic in topics}
         described = await self._upstream.call(None, DescribeTopics(tuple(by_name)), channel=_CHANNEL)
-        found = {topic.name: topic for topic in described.topics if not topic.error and topic.name in by_name}
+        found = [topic for topic in described.topics if not topic.error and topic.name in by_name]
+        for number, some in enumerate(_portions(found)):
+            if number:
+                await asyncio.sleep(_PAUSE_S)
+            await self._look_at(by_name, some)
+
+    async def _look_at(self, topics: Mapping[str, Topic], found: Mapping[str, TopicDescription]) -> None:
+        """Look at these partitions of topics: few enough to be worked on at once."""
         starts = await LogReader(self._upstream, _CHANNEL).starts_of(
             {name: each.leaders for name, each in found.items()}
         )
         led: dict[str, tuple[int, ...]] = {}
-        news: dict[str, tuple[UUID, dict[int, Sight]]] = {}
+        news: dict[str, dict[int, Sight]] = {}
         for name, each in found.items():
             topic_id, before = self._seen.get(name, (each.topic_id, {}))
-            before = before if topic_id == each.topic_id else {}
-            now = {**before, **_sights(each, starts, before)}
-            cause = why_due(by_name[name].upkeep.fenced_from, before, now)
+            if topic_id != each.topic_id:
+                self._seen.pop(name)
+                before = {}
+            now = _sights(each, starts, before)
+            cause = why_due(topics[name].upkeep.fenced_from, before, now)
             if cause is not None:
-                by_name[name].upkeep.lapsed(cause)
+                topics[name].upkeep.lapsed(cause)
             if indexes := newly_led(before, now):
                 led[name] = tuple(indexes)
-            news[name] = each.topic_id, now
-        await self._ask(by_name, found, led)
-        self._seen.update(news)  # if it failed before, all is looked at again
+            news[name] = now
+        await self._ask(topics, found, led)
+        for name, now in news.items():  # if it failed before, all is looked at again
+            self._seen.setdefault(name, (found[name].topic_id, {}))[1].update(now)
 
     async def _ask(
         self,
@@ -145,10 +161,10 @@ class FenceWatch:
         leaders = {name: found[name].leaders for name in led}
         answers = await Witness(self._upstream, _CHANNEL, _CALL_S).producers(led, leaders=leaders)
         for name, indexes in led.items():
+            fences = fences_of(self._governed.changelog.view, name, found[name].topic_id, indexes)
             for index in indexes:
-                fences = fences_of(self._governed.changelog.view, name, found[name].topic_id, index)
                 where = TopicPartition(name, index)
-                missing = unknown(fences, answers[where])
+                missing = unknown(fences[index], answers[where])
                 if missing is not None and index in topics[name].upkeep.fenced_from:
                     topics[name].upkeep.lapsed(Cause.LOST)
                     message = f"the leader of {where} does not know the fence {missing}; it is renewed"
@@ -180,3 +196,16 @@ def _groups(topics: Iterable[Topic]) -> Iterator[list[Topic]]:
             group, partitions = [], 0
     if group:
         yield group
+
+
+def _portions(topics: Iterable[TopicDescription]) -> Iterator[dict[str, TopicDescription]]:
+    """Return topics with at most `_PARTITIONS` of their partitions each; small topics remain together."""
+    small: dict[str, TopicDescription] = {}
+    for topic in topics:
+        if len(topic.partitions) <= _PARTITIONS:
+            small[topic.name] = topic
+            continue
+        for first in range(0, len(topic.partitions), _PARTITIONS):
+            yield {topic.name: replace(topic, partitions=topic.partitions[first : first + _PARTITIONS])}
+    if small:
+        yield small

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any, cast
+from uuid import UUID
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sidecar.changelog import Clock
-from sidecar.exclusive.fence_watch import Sight, newly_led, unknown, why_due
+from sidecar.changelog import MASTER_SLOT, Clock, SlotName, partition_slot
+from sidecar.exclusive.fence_watch import Sight, fences_of, newly_led, unknown, why_due
 from sidecar.exclusive.upkeep import Cause, Upkeep
 from sidecar.fencing.expiry import DEFAULT_KEEP_ALIVE
 from sidecar.protocol.calls.transactions import ActiveProducer, PartitionProducers
@@ -94,3 +98,41 @@ def test_the_start_of_a_log_that_is_seen_again_during_the_renewal_is_no_new_caus
     upkeep.lapsed(Cause.LOG_START)
     upkeep.kept(102.5, {0: 9})
     assert not upkeep.is_due(200.0)
+
+
+class Slots(dict[SlotName, Any]):
+    """The slots of a topic; counts how many were looked at."""
+
+    looked = 0
+
+    def __iter__(self) -> Iterator[SlotName]:
+        for slot in super().__iter__():
+            self.looked += 1
+            yield slot
+
+    def get(self, slot: SlotName, default: Any = None) -> Any:
+        self.looked += 1
+        return super().get(slot, default)
+
+    def items(self) -> Any:
+        return ((slot, self[slot]) for slot in self)
+
+
+def opened(producer_id: int, *retired: int, topic_id: int = 1) -> Any:
+    value = SimpleNamespace(
+        topic_id=UUID(int=topic_id).bytes, producer_id=producer_id, producer_epoch=3, retired_producer_ids=retired
+    )
+    return SimpleNamespace(value=value)
+
+
+def test_the_fences_of_many_partitions_with_owners_of_their_own_are_found_in_one_pass() -> None:
+    """Each partition was compared with each slot: with 3,000 of both nothing else ran for nine seconds."""
+    slots = Slots({MASTER_SLOT: opened(7, 5), SlotName("1"): opened(8), SlotName("2"): opened(9, topic_id=2)})
+    slots.update((partition_slot(index), opened(1_000 + index)) for index in range(500))
+    view = cast(Any, SimpleNamespace(opened=lambda _: slots))
+    found = fences_of(view, "t", UUID(int=1), range(400, 600))
+    common = {stamp(7, 3), stamp(5, 32_767), stamp(8, 3)}
+    assert {index: set(fences) for index, fences in found.items()} == {
+        index: common | ({stamp(1_000 + index, 3)} if index < 500 else set()) for index in range(400, 600)
+    }
+    assert slots.looked < 2 * (len(slots) + 200)
