@@ -291,22 +291,25 @@ class TopicIds:
 
     async def cover(self, wanted: Mapping[int, int], timeout: float) -> dict[int, int]:
         """Write snapshots until they cover these offsets by partition (-1: the end of the log), which then may be
-        deleted. Returns the offsets, without -1. Partitions without ids, and offsets that no log has, are left as they
-        are. Raises `TimeoutError` after `timeout` seconds, and the errors of `LogReader.ends`.
+        deleted; partitions without ids are covered. Returns the offsets, -1 for one that the log does not have. Left
+        out is what took more than `timeout` seconds. Raises the errors of `LogReader.ends`.
         """
-        deadline = time.monotonic() + timeout
+        deadline, tries = time.monotonic() + timeout, 0
         ends = await self.services.logs.ends(self.topic, wanted)
         found = {index: ends[index] if offset < 0 else offset for index, offset in wanted.items()}
+        covered: dict[int, int] = {}
         for index, offset in found.items():
             state = self.partitions.get(index)
             while state is not None and state.saved_up_to < offset <= ends[index]:
-                await self._advance([state])
-                if state.is_ready and state.marks.covered >= offset and await self._snapshots.write(state):
+                if tries and (time.monotonic() > deadline or not self.is_begun):
                     break
-                if time.monotonic() > deadline or not self.is_begun:
-                    raise TimeoutError(f"no snapshot covers {self.topic}-{index} up to offset {offset} yet")
-                await asyncio.sleep(_COVER_S)
-        return found
+                tries += 1
+                await self._advance([state])
+                if not (state.is_ready and state.marks.covered >= offset and await self._snapshots.write(state)):
+                    await asyncio.sleep(_COVER_S)
+            else:
+                covered[index] = offset if offset <= ends[index] else -1
+        return covered
 
     def is_covered(self, producer_id: int, last_epoch: int) -> bool:
         """Whether snapshots cover everything that was written under a producer id. Epochs are not distinguished."""

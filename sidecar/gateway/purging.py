@@ -1,8 +1,8 @@
 """DeleteRecords of topics with sequence ids (KIP-107): Kafka is asked when a snapshot has the ids of what it deletes.
 
 The node that serves a topic writes its snapshots. So another node answers 6 NOT_LEADER_OR_FOLLOWER, and the client
-looks up the leader, which is the serving node. If no snapshot can be written in time, nothing is deleted and the answer
-is 7 REQUEST_TIMED_OUT, with which clients try again.
+looks up the leader, which is the serving node. Partitions of which no snapshot can be written in time are answered
+7 REQUEST_TIMED_OUT, with which clients try again, and nothing of them is deleted.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from struct import Struct
 from typing import Final
 
 from sidecar.changelog import FAILURES
+from sidecar.cluster.resolver import is_legal
 from sidecar.exclusive.governed_topics import GovernedTopics
 from sidecar.gateway.sequence_ids import IdsError, SequenceIds, Why
 from sidecar.protocol.errors import ErrorCode
@@ -44,26 +45,32 @@ class Purging:
         """
         by_topic: dict[bytes, list[TablePart]] = {}
         for number, part in enumerate(parts, 1):
-            if part.topic in by_topic or self._governed.deduplicates(part.topic.decode(errors="replace")):
+            if part.topic in by_topic or self._has_ids(part.topic):
                 by_topic.setdefault(part.topic, []).append(part)
             if not number % PORTION:
                 await asyncio.sleep(0)
-        deadline = asyncio.get_running_loop().time() + min(
-            _LONGEST_S, max(0, I32.unpack_from(buffer, table.suffix)[0]) / 1000
-        )
+        now = asyncio.get_running_loop().time
+        deadline = now() + min(_LONGEST_S, max(0, I32.unpack_from(buffer, table.suffix)[0]) / 1000)
         refused: dict[tuple[bytes, int], ErrorCode] = {}
-        for topic, asked in by_topic.items():
-            error = await self._cover(buffer, topic.decode(), asked, deadline)
-            if error is not None:
-                refused.update(((part.topic, part.partition), error) for part in asked)
+        for number, (topic, asked) in enumerate(by_topic.items()):
+            if number and now() > deadline:  # a client may name thousands, each of which takes seconds
+                refused.update(((part.topic, part.partition), ErrorCode.REQUEST_TIMED_OUT) for part in asked)
+            else:
+                refused |= await self._cover(buffer, topic.decode(), asked, deadline)
         return refused
 
-    async def _cover(self, buffer: bytearray, topic: str, asked: list[TablePart], deadline: float) -> ErrorCode | None:
+    def _has_ids(self, topic: bytes) -> bool:
+        return is_legal(topic) and self._governed.deduplicates(topic.decode())
+
+    async def _cover(
+        self, buffer: bytearray, topic: str, asked: list[TablePart], deadline: float
+    ) -> dict[tuple[bytes, int], ErrorCode]:
         now = asyncio.get_running_loop().time
         try:
             known = await self._ids.of(topic, min(_KNOW_S, max(0.0, deadline - now())))
         except IdsError as error:
-            return _ANSWERS.get(error.why)
+            code = _ANSWERS.get(error.why)
+            return {} if code is None else {(part.topic, part.partition): code for part in asked}
         offsets = {part: _I64.unpack_from(buffer, part.start + _OFFSET_AT)[0] for part in asked}
         wanted: dict[int, int] = {}
         for part, offset in offsets.items():
@@ -71,12 +78,16 @@ class Purging:
                 before = wanted.get(part.partition, 0)
                 wanted[part.partition] = -1 if -1 in (offset, before) else max(offset, before)
         try:
-            covered = await known.ids.cover(wanted, max(0.0, deadline - now()))
-        except TimeoutError:
-            return ErrorCode.REQUEST_TIMED_OUT
+            found = await known.ids.cover(wanted, max(0.0, deadline - now()))
         except FAILURES:
-            return ErrorCode.LEADER_NOT_AVAILABLE
+            return {(part.topic, part.partition): ErrorCode.LEADER_NOT_AVAILABLE for part in asked}
+        refused: dict[tuple[bytes, int], ErrorCode] = {}
         for part, offset in offsets.items():
-            if offset == -1 and part.partition in covered:
-                _I64.pack_into(buffer, part.start + _OFFSET_AT, covered[part.partition])
-        return None
+            saved = found.get(part.partition)
+            if saved is None and part.partition in wanted:
+                refused[part.topic, part.partition] = ErrorCode.REQUEST_TIMED_OUT
+            elif saved == -1:  # the log may have grown before Kafka compares the offset with its end
+                refused[part.topic, part.partition] = ErrorCode.OFFSET_OUT_OF_RANGE
+            elif saved is not None and offset == -1:
+                _I64.pack_into(buffer, part.start + _OFFSET_AT, saved)
+        return refused
