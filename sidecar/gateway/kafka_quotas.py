@@ -28,7 +28,8 @@ from sidecar.protocol.errors import ErrorCode, KafkaError
 from sidecar.security.client_quotas import WINDOW_MS, WINDOWS, ClientQuotas, Limit, Quota, Who, Window
 
 EVERY_S: Final = 5.0
-_MOST_RATES: Final = 10_000
+MOST_RATES: Final = 10_000
+"""The limit of stored rates; the longest unused is forgotten."""
 _COUNT, _SIZE_S = "quota.window.num", "quota.window.size.seconds"
 UNKNOWN_USER: Final = "\0"
 """The node's user at brokers if the node cannot know it: no quota has its name, those of the default user hold."""
@@ -76,6 +77,7 @@ class KafkaQuotas:
         self._changed = changed
         self._windows = WINDOWS, WINDOW_MS
         self._rates: dict[tuple[Quota, Who], Window] = {}
+        """The longest unused first. A client can have any number of client ids, and so of rates."""
 
     def limits(self, client: Client) -> ClientLimits | None:
         """The quotas of a client that has its principal and its client id; None if this node counts none of them."""
@@ -102,20 +104,14 @@ class KafkaQuotas:
         """Count bytes; returns by how many seconds those who share the quota are over it."""
         now = int(asyncio.get_running_loop().time() * 1000)
         key = limit.quota, limit.shared_by
-        rate = self._rates.get(key)
-        if rate is None:
-            if len(self._rates) >= _MOST_RATES:
-                self._make_room(now)
-            rate = self._rates[key] = Window(*self._windows)
+        rate = self._rates.pop(key, None) or Window(*self._windows)
+        if len(self._rates) >= MOST_RATES:
+            del self._rates[next(iter(self._rates))]
+        self._rates[key] = rate
         seconds = rate.use(size, limit.per_second, now) / 1000
         if seconds:
             self._hooks.over_client_quota(limit.quota, limit.level, seconds)
         return seconds
-
-    def _make_room(self, now: int) -> None:
-        self._rates = {key: rate for key, rate in self._rates.items() if not rate.is_idle(now)}
-        if len(self._rates) >= _MOST_RATES:
-            del self._rates[next(iter(self._rates))]
 
     async def read(self) -> None:
         """Read the quotas once. Raises `UpstreamError`, `KafkaError`: 31 CLUSTER_AUTHORIZATION_FAILED if this node may

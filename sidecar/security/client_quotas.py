@@ -185,10 +185,6 @@ class Window:
             return 0
         return min(_LONGEST_MS, round(used * 1_000 / per_second - elapsed))
 
-    def is_idle(self, now: int) -> bool:
-        """Whether nothing that was counted matters any more: a new window would give the same answers."""
-        return all(now - each.last >= self._windows * self._window_ms for each in self._samples)
-
     def _take(self, amount: float, now: int) -> None:
         samples = self._samples
         if not samples:

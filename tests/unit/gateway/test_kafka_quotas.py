@@ -10,11 +10,11 @@ import pytest
 
 from sidecar.exclusive import identity
 from sidecar.gateway.client import MOST_FETCHED
-from sidecar.gateway.kafka_quotas import UNKNOWN_USER, KafkaQuotas, SentAs
+from sidecar.gateway.kafka_quotas import MOST_RATES, UNKNOWN_USER, KafkaQuotas, SentAs
 from sidecar.gateway.metering import Metering
 from sidecar.protocol.calls.security import QuotaEntry
 from sidecar.security.broker_access import user_at_brokers
-from sidecar.security.client_quotas import ClientQuotas
+from sidecar.security.client_quotas import ClientQuotas, Limit, Quota, Who
 from sidecar.settings import load
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 BY_ID: Final = {"client-id": "billing"}
 BY_USER: Final = {"user": "alice"}
 BY_DEFAULT_USER: Final = {"user": None}
-NOBODY: Final = SimpleNamespace()
+NOBODY: Final = SimpleNamespace(over_client_quota=lambda *_: None)
 
 
 def quotas(entity: Mapping[str, str | None], user: str = "node") -> KafkaQuotas:
@@ -92,6 +92,23 @@ def test_a_client_has_a_meter_from_the_moment_when_it_has_a_quota() -> None:
     assert not [*metering.apply_to_all(clients)]
     assert cast(Any, limited.connection.meter).limits is None
     assert limited.most_fetched == MOST_FETCHED
+
+
+async def test_client_ids_without_number_hide_nobody_who_is_over() -> None:
+    """A client may send each request under another client id."""
+    found = quotas({"user": None, "client-id": None})
+
+    def limit(user: str, name: str) -> Limit:
+        held = found.quotas.limit(Quota.PRODUCER, Who(user, name))
+        assert held is not None
+        return held
+
+    assert found.use(limit("alice", "billing"), 10_000)
+    for number in range(2 * MOST_RATES):
+        assert not found.use(limit("mallory", str(number)), 1)
+        if not number % 1_000:
+            assert found.use(limit("alice", "billing"), 1)
+    assert len(found._rates) == MOST_RATES  # pyright: ignore[reportPrivateUsage]
 
 
 @pytest.mark.parametrize(
