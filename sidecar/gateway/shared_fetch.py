@@ -46,7 +46,7 @@ class SharedFetch(GatheredFetch):
     """
 
     is_patient: ClassVar[bool] = True
-    __slots__ = ("_asked", "_bears_more", "_is_alone", "_max_bytes", "_tails", "_tick", "_until")
+    __slots__ = ("_asked", "_bears_more", "_max_bytes", "_sent_as", "_tails", "_tick", "_until")
 
     def __init__(
         self,
@@ -64,13 +64,13 @@ class SharedFetch(GatheredFetch):
         self._max_bytes = fields.max_bytes
         self._until = 0.0
         self._tick = -1
-        self._is_alone = False
+        self._sent_as = SentAs.NODE
         reads_more = tails.crowd.reads_more(client.connection.id, len(asked))
         self._bears_more = self.version >= _PATIENT and not reads_more
 
     @property
     def sent_as(self) -> SentAs:
-        return SentAs.CLIENT if self._is_alone else SentAs.NODE
+        return self._sent_as
 
     def begin(self, seconds: float) -> None:
         """Wait `seconds` for a first byte, or longer if many clients wait (`sidecar.fanout.waiting`).
@@ -162,9 +162,10 @@ class SharedFetch(GatheredFetch):
 
     def _ask_alone(self, asked: Asked) -> None:
         """Send a poll of its own, so that the broker cuts the records to this client's limits."""
-        self._is_alone = True
         position = asked.question.position
-        poll = self._own_poll([Read(self._parts[self._asked.index(asked)], position.log, position.topic_id)])
+        read = Read(self._parts[self._asked.index(asked)], position.log, position.topic_id)
+        self._sent_as = SentAs.NODE_FOR_CLIENT if read.is_renamed else SentAs.CLIENT
+        poll = self._own_poll([read])
         leader = self.node.upstream.view.leader(position.log, position.partition)
         element = calls.element_of(position, asked.most_bytes)
         if self.version >= fetch.FIRST_FLEXIBLE:
@@ -216,7 +217,7 @@ class StandingFetch(SharedFetch):
             if found is None:
                 return False
         self.renew(repeat.correlation_id)
-        self._is_alone = False
+        self._sent_as = SentAs.NODE
         self.weight = self._most_weight
         self._client.connection.expect(self)
         if found:

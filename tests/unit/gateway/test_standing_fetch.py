@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 from uuid import UUID
 
 import pytest
@@ -11,6 +11,7 @@ import pytest
 from sidecar.cluster.resolver import Source
 from sidecar.fanout.waiting import AT_A_TIME
 from sidecar.gateway.client import ClientLogin
+from sidecar.gateway.kafka_quotas import SentAs
 from sidecar.protocol.calls.tails import error_of
 from sidecar.protocol.errors import ErrorCode
 from tests.unit.gateway.fetching import Consumer, Node
@@ -95,6 +96,37 @@ async def test_of_a_shadow_that_is_gone_nothing_is_read_any_more(node: Node) -> 
     await wait_until(lambda: len(reader.told) == 2, "it is refused")
     assert reader.told[1][1] != 0
     assert node.walks > 0
+
+
+class Meter:
+    """Keeps in whose name each answer's records were read."""
+
+    def __init__(self) -> None:
+        self.sent_as: list[SentAs] = []
+
+    def expected(self, _: Any) -> None: ...
+    def answered(self, exchange: Any) -> None:
+        self.sent_as.append(exchange.sent_as)
+
+
+@pytest.mark.parametrize(("topic", "alone"), [(b"orders", SentAs.CLIENT), (b"copy", SentAs.NODE_FOR_CLIENT)])
+async def test_what_is_too_large_for_a_reader_is_read_in_the_name_that_may_read_it(
+    topic: bytes, alone: SentAs, node: Node
+) -> None:
+    """A shadow's source is read as the node even on the client's own connection."""
+    node.resolver.set_shadows({b"copy": Source(b"orders", UUID(int=1))})
+    reader, meter = await node.reader(topic), Meter()
+    reader.connection.meter = cast("Any", meter)
+    node.broker.append()
+    await reader.is_told((1, 0, 1))
+    node.broker.end += 2_000
+    reader.asks(2, 8)
+    await wait_until(lambda: len(reader.told) == 2, "it is answered")
+    reader.asks(3, node.broker.end)
+    await wait_until(lambda: node.broker.polls, "it waits")
+    node.broker.append()
+    await wait_until(lambda: len(reader.told) == 3, "it is answered")
+    assert meter.sent_as == [SentAs.NODE, alone, SentAs.NODE]
 
 
 async def test_one_by_another_client_id_is_read_and_so_are_those_behind_it(node: Node) -> None:
