@@ -21,6 +21,7 @@ from typing import Final, Protocol
 from sidecar.cluster.brokers import CLIENT_ID
 from sidecar.cluster.upstream import KafkaUpstream
 from sidecar.gateway.client import MOST_FETCHED, Client
+from sidecar.network.slices import in_slices
 from sidecar.protocol.caller import UpstreamError
 from sidecar.protocol.calls.admin import ConfigResource, DescribeConfigs, Resource
 from sidecar.protocol.calls.security import DescribeClientQuotas
@@ -123,7 +124,7 @@ class KafkaQuotas:
         answer = await self._upstream.ask_any(asked())
         if answer.error:
             raise KafkaError(answer.error, answer.message or "brokers do not show their client quotas")
-        found = ClientQuotas.of(answer.entries)
+        found = await in_slices(ClientQuotas.of_steps(answer.entries))
         if found and not self.quotas:
             await self._read_windows()
         self.is_read = True

@@ -8,12 +8,14 @@ the time of brokers' threads, and changes of topics reach brokers under their cl
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Generator, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum, StrEnum
 from typing import Final, NamedTuple, TypeAlias
 
 from sidecar.protocol.calls.security import QuotaEntry
+from sidecar.protocol.limits import SLICE
+from sidecar.protocol.primitives import at_once
 
 WINDOWS: Final = 11
 """Kafka's default of `quota.window.num`."""
@@ -88,8 +90,15 @@ class ClientQuotas:
     @classmethod
     def of(cls, entries: Iterable[QuotaEntry]) -> ClientQuotas:
         """From what brokers describe. Quotas by address (`ip`), and of other keys, are left out."""
+        return at_once(cls.of_steps(entries))
+
+    @classmethod
+    def of_steps(cls, entries: Iterable[QuotaEntry]) -> Generator[None, None, ClientQuotas]:
+        """As `of`, in slices."""
         limits: dict[Quota, dict[tuple[_Name, _Name], float]] = {}
-        for entity, values in entries:
+        for number, (entity, values) in enumerate(entries, 1):
+            if not number % SLICE:
+                yield
             names = tuple(_name(entity, kind) for kind in (_USER, _CLIENT_ID))
             for quota in Quota:
                 if names != (_ABSENT, _ABSENT) and (value := values.get(quota, 0.0)) > 0:

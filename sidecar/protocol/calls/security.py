@@ -3,7 +3,7 @@ delegation tokens.
 """
 
 import base64
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -117,11 +117,13 @@ class QuotaEntry(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class DescribedQuotas:
-    """Answer of DescribeClientQuotas; `error` is 31 CLUSTER_AUTHORIZATION_FAILED without the right."""
+    """Answer of DescribeClientQuotas; `error` is 31 CLUSTER_AUTHORIZATION_FAILED without the right. `entries` can be
+    read once: a cluster may have a hundred thousand, which are converted one by one.
+    """
 
     error: int
     message: str | None
-    entries: tuple[QuotaEntry, ...]
+    entries: Iterable[QuotaEntry]
 
 
 class DescribeClientQuotas(View[DescribedQuotas], of=security.DESCRIBE_CLIENT_QUOTAS, version=1):
@@ -131,14 +133,13 @@ class DescribeClientQuotas(View[DescribedQuotas], of=security.DESCRIBE_CLIENT_QU
         return {"components": [], "strict": False}
 
     def answered(self, values: Values) -> DescribedQuotas:
-        entries = tuple(
-            QuotaEntry(
-                {each["entity_type"]: each["entity_name"] for each in entry["entity"]},
-                {each["key"]: each["value"] for each in entry["values"]},
-            )
-            for entry in values["entries"] or ()
-        )
-        return DescribedQuotas(values["error_code"], values["error_message"], entries)
+        entries: list[Values] = values["entries"] or []
+        return DescribedQuotas(values["error_code"], values["error_message"], map(_quotas_of, entries))
+
+
+def _quotas_of(entry: Values) -> QuotaEntry:
+    entity = {each["entity_type"]: each["entity_name"] for each in entry["entity"]}
+    return QuotaEntry(entity, {each["key"]: each["value"] for each in entry["values"]})
 
 
 @dataclass(frozen=True, slots=True)

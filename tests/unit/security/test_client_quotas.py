@@ -9,11 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sidecar.protocol.calls.security import QuotaEntry
+from sidecar.protocol.calls.security import DescribeClientQuotas, QuotaEntry
+from sidecar.protocol.limits import SLICE
 from sidecar.security.client_quotas import WINDOW_MS, WINDOWS, ClientQuotas, Quota, Who, Window
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
 PRODUCER, CONSUMER = Quota.PRODUCER, Quota.CONSUMER
 ALICE: Final = Who("alice", "billing")
@@ -121,6 +122,25 @@ def test_a_quota_of_the_nodes_own_user_hides_the_clients_from_brokers() -> None:
     limit = found.uncounted(PRODUCER, ALICE, Who("node", "billing"))
     assert limit is not None
     assert limit.per_second == 5.0
+
+
+def test_the_quotas_of_a_large_cluster_are_read_in_slices() -> None:
+    """Answers have all quotas of a cluster, every five seconds."""
+    values = [{"key": "producer_byte_rate", "value": 1.0}]
+    entries = [
+        {"entity": [{"entity_type": "user", "entity_name": str(number)}], "values": values}
+        for number in range(4 * SLICE)
+    ]
+    converted = 0
+
+    def counted(entries: Iterable[QuotaEntry]) -> Iterator[QuotaEntry]:
+        nonlocal converted
+        for each in entries:
+            converted += 1
+            yield each
+
+    answer = DescribeClientQuotas().answered({"error_code": 0, "error_message": None, "entries": entries})
+    assert [converted for _ in ClientQuotas.of_steps(counted(answer.entries))] == [SLICE * turn for turn in range(1, 5)]
 
 
 # Windows ----------------------------------------------------------------------------------------------------------
