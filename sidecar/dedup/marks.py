@@ -15,7 +15,7 @@ With 10,000 names, each name takes some 90 bytes (docs/performance.md); the name
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final, NamedTuple
@@ -30,6 +30,9 @@ NAMES_LIMIT: Final = 10_000
 
 CROWDED: Final = 0.8
 """The share of the limit from which on a partition counts as crowded: before any name is forgotten."""
+
+SLICE_NAMES: Final = 500
+"""The number of names that are worked on in one turn of the loop: about 0.5 ms."""
 
 _ROOM: Final = 0.05
 """The share of names that is forgotten at once when there is no room for a new one."""
@@ -147,6 +150,17 @@ class Marks:
         for name, row in self._rows.items():
             yield Mark(name, self._ids[row], self._offsets[row], self._seen[row])
 
+    def copy(self, without: Iterable[bytes] = ()) -> Marks:
+        """Return a copy without some names and without the batches that are sent: it does not change while work on it
+        runs in slices. Takes less than 0.1 ms for 10,000 names.
+        """
+        found = Marks(self.limit, covered=self.covered)
+        found._rows = self._rows.copy()
+        found._ids, found._offsets, found._seen = self._ids[:], self._offsets[:], self._seen[:]
+        for name in without:
+            found.forget(name)
+        return found
+
     # What is known ------------------------------------------------------------------------------------------------
 
     def persisted(self, name: bytes) -> int:
@@ -216,10 +230,9 @@ class Marks:
         """Whether no batch stamped with a producer id can still change these marks."""
         return not any(found.producer_id == producer_id for found in (*self._sent.all, *self._doubts.all))
 
-    @property
-    def busy_names(self) -> set[bytes]:
-        """The names with ids in flight."""
-        return set(self._sent.by_name)
+    def is_busy(self, name: bytes) -> bool:
+        """Whether ids of a name are in flight."""
+        return name in self._sent.by_name
 
     # What happens -------------------------------------------------------------------------------------------------
 
@@ -305,7 +318,7 @@ class Marks:
         `is_live`. False if too few can be forgotten.
         """
         wanted = set(names)
-        lacks = len(self._rows) + len(wanted - self._rows.keys()) - self.limit
+        lacks = len(self._rows) + sum(name not in self._rows for name in wanted) - self.limit
         if lacks <= 0:
             return True
         rest = [
@@ -321,13 +334,16 @@ class Marks:
             self.evicted += 1
         return True
 
-    def note_live(self, now: int, is_live: Callable[[bytes], bool]) -> None:
+    def note_live(self, now: int, is_live: Callable[[bytes], bool]) -> Generator[None, None, None]:
         """Count names of connected sessions, and those in flight, as used now: names are forgotten by their last use,
-        never by time alone.
+        never by time alone. Works in slices (`sidecar.network.slices`).
         """
-        for name, row in self._rows.items():
-            if name in self._sent.by_name or is_live(name):
+        for number, name in enumerate(list(self._rows), 1):
+            row = self._rows.get(name)
+            if row is not None and (name in self._sent.by_name or is_live(name)):
                 self._seen[row] = now
+            if not number % SLICE_NAMES:
+                yield
 
     @property
     def is_crowded(self) -> bool:
@@ -339,8 +355,8 @@ class Marks:
         for batch in list(self._sent.all):
             self._settle(batch)
         self._doubts = _Batches()
-        for name in list(self._rows):
-            self.forget(name)
+        self._rows, self._free = {}, []
+        self._ids, self._offsets, self._seen = array("q"), array("q"), array("I")
         self._reached = 0
 
     def forget(self, name: bytes) -> bool:

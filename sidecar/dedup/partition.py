@@ -185,7 +185,8 @@ class PartitionIds:
         number = self.last_number + 1 + 2 * self._attempts
         self._attempts += 1
         self.batches, self.saved_at = 0, time.monotonic()
-        return Saved(self.marks.covered, number, [mark for mark in self.marks if mark.name not in without])
+        marks = self.marks.copy(without)
+        return Saved(marks.covered, number, marks)
 
     def was_saved(self, saved: Saved) -> None:
         """Record that a snapshot is in the log."""

@@ -6,7 +6,7 @@ raised. Ids are never guessed.
 """
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass
 from functools import partial
@@ -14,15 +14,16 @@ from typing import Final, NamedTuple, TypeGuard
 from uuid import UUID
 
 from metadata import MetadataUnavailable
-from sidecar.changelog import FAILURES, AppendUncertainError, Journal, read_batches
+from sidecar.changelog import FAILURES, AppendUncertainError, Journal, RawRecord, read_batches
 from sidecar.cluster.logs import LogReader
 from sidecar.dedup import snapshots
 from sidecar.dedup.content import Headers, payload_of
-from sidecar.dedup.marks import Mark, Marks
+from sidecar.dedup.marks import SLICE_NAMES, Mark, Marks
 from sidecar.dedup.names import FORGOTTEN, WriterNames
 from sidecar.dedup.partition import IdsServices, PartitionIds
 from sidecar.dedup.snapshots import Collector, Saved
 from sidecar.network.aside import aside
+from sidecar.network.slices import in_slices
 from sidecar.protocol import records as wire
 from sidecar.protocol.batch import BatchHeader, batch_sizes, read_header
 from sidecar.protocol.caller import FencedError
@@ -58,8 +59,9 @@ class Extent:
         return self.start if self.start <= self.ids_from else None
 
 
-def begin(marks: Marks, extent: Extent, saved: Saved | None, partition: TopicPartition) -> int:
-    """Take over a snapshot, and return the offset from which the log has to be read. Raises `IdsLostError`.
+def begin(marks: Marks, extent: Extent, saved: Saved | None, partition: TopicPartition) -> Generator[None, None, int]:
+    """Take over a snapshot, and return the offset from which the log has to be read. Raises `IdsLostError`. Works in
+    slices (`sidecar.network.slices`); marks may move on between them, because the higher id counts.
 
     A snapshot from before the beginning of the log counts too, if no id after it may be missed any more: an operator
     decided so (`Extent.ids_from`).
@@ -76,8 +78,10 @@ def begin(marks: Marks, extent: Extent, saved: Saved | None, partition: TopicPar
                 f" from offset {max(known, extent.ids_from)} to there"
             )
         known = extent.start
-    for mark in () if saved is None else saved.marks:
+    for number, mark in enumerate(() if saved is None else saved.marks, 1):
         marks.learn(mark)
+        if not number % SLICE_NAMES:
+            yield
     return known
 
 
@@ -305,12 +309,13 @@ class SnapshotLog:
             journal = self._journal
             if journal is None:
                 return False
-            saved = state.to_save(without)
-            chunks = snapshots.encode(self.topic_id, saved, self._services.changelog.clock.now_ms())
-            position = 0
+            saved, topic_id = state.to_save(without), self.topic_id
+            chunks = await in_slices(snapshots.encoding(topic_id, saved, self._services.changelog.clock.now_ms()))
+            position, written = 0, list[RawRecord]()
             try:
                 for record in snapshots.to_records(self.topic, state.partition, chunks):
                     position = await journal.append([record])
+                    written.append(record)
             except FencedError:
                 if self._journal is journal:
                     self._journal = None  # another node has taken the topic
@@ -325,10 +330,10 @@ class SnapshotLog:
                 self._services.hooks.operation_failed(self.topic, error)
                 return False
             state.was_saved(saved)
-            value = snapshots.to_value(chunks, position)
+            value = snapshots.to_value(written, position)
             self._services.hooks.snapshot_written(self.topic, len(saved.marks), len(value))
             try:
-                await self._services.store.keep_snapshot(self.topic, state.partition, self.topic_id, saved.order, value)
+                await self._services.store.keep_snapshot(self.topic, state.partition, topic_id, saved.order, value)
             except MetadataUnavailable:  # the next snapshot replaces it, and until then the topic has the newer one
                 if without:
                     raise

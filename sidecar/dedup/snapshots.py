@@ -10,13 +10,14 @@ its own, so that its chunks share no key with another writer's. A node's snapsho
 """
 
 import secrets
-from collections.abc import Callable, Iterable, Iterator
-from typing import Final, NamedTuple
+from collections.abc import Callable, Generator, Iterable, Iterator
+from typing import Final, NamedTuple, cast
 
 from google.protobuf.message import DecodeError
 
 from sidecar.changelog import RawRecord
-from sidecar.dedup.marks import Mark
+from sidecar.dedup.marks import SLICE_NAMES, Mark, Marks
+from sidecar.protocol.primitives import at_once
 from sidecar.v1 import state_pb2 as state
 
 CHUNK_BYTES: Final = 800_000
@@ -28,6 +29,28 @@ _NODE_COPIES: Final = 2
 _COPY_BITS: Final = 62
 
 
+class ChunkMarks:
+    """The marks in the chunks of a snapshot. Each one is created when it is used: that takes longer than reading the
+    chunks.
+    """
+
+    def __init__(self, chunks: list[state.Snapshot]) -> None:
+        self._chunks = chunks
+
+    def __len__(self) -> int:
+        return sum(len(chunk.name) for chunk in self._chunks)
+
+    def __iter__(self) -> Iterator[Mark]:
+        for chunk in self._chunks:
+            yield from map(Mark, chunk.name, chunk.id, chunk.offset, chunk.seen_s)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Iterable) and tuple(self) == tuple(cast("Iterable[object]", other))
+
+    def __hash__(self) -> int:
+        return hash(tuple(self))
+
+
 class Saved(NamedTuple):
     """A snapshot of every record before `covered`. `number` rises with each snapshot that a node writes. A snapshot
     that was `rebuilt` from the log has the highest number that the rebuild had read.
@@ -35,7 +58,7 @@ class Saved(NamedTuple):
 
     covered: int
     number: int
-    marks: list[Mark]
+    marks: list[Mark] | Marks | ChunkMarks
     rebuilt: bool = False
 
     @property
@@ -69,58 +92,53 @@ def new_copy() -> int:
 
 
 def encode(topic_id: bytes, saved: Saved, now_ms: int) -> list[state.Snapshot]:
-    """Return the chunks of a snapshot, at least one."""
-    chunks = [_columns(part) for part in _parts(saved.marks)]
+    """Return the chunks of a snapshot, at least one, in one call."""
+    return at_once(encoding(topic_id, saved, now_ms))
+
+
+def encoding(topic_id: bytes, saved: Saved, now_ms: int) -> Generator[None, None, list[state.Snapshot]]:
+    """As `encode`, in slices (`sidecar.network.slices`): `saved` must not change meanwhile."""
+    chunks = [state.Snapshot()]
+    room = CHUNK_BYTES
+    for number, mark in enumerate(saved.marks, 1):
+        if room < len(mark.name) + _ENTRY_BYTES:
+            chunks.append(state.Snapshot())
+            room = CHUNK_BYTES
+        chunk = chunks[-1]
+        chunk.name.append(mark.name)
+        chunk.id.append(mark.id)
+        chunk.offset.append(mark.offset)
+        chunk.seen_s.append(mark.seen)
+        room -= len(mark.name) + _ENTRY_BYTES
+        if not number % SLICE_NAMES:
+            yield
     for index, chunk in enumerate(chunks):
         chunk.topic_id, chunk.covered, chunk.number, chunk.at_ms = topic_id, saved.covered, saved.number, now_ms
         chunk.chunk, chunk.chunks, chunk.rebuilt = index, len(chunks), saved.rebuilt
     return chunks
 
 
-def _parts(marks: Iterable[Mark]) -> Iterator[list[Mark]]:
-    part: list[Mark] = []
-    room = CHUNK_BYTES
-    for mark in marks:
-        if room < len(mark.name) + _ENTRY_BYTES:
-            yield part
-            part, room = [], CHUNK_BYTES
-        part.append(mark)
-        room -= len(mark.name) + _ENTRY_BYTES
-    yield part
-
-
-def _columns(marks: list[Mark]) -> state.Snapshot:
-    return state.Snapshot(
-        name=[mark.name for mark in marks],
-        id=[mark.id for mark in marks],
-        offset=[mark.offset for mark in marks],
-        seen_s=[mark.seen for mark in marks],
-    )
-
-
-def to_records(topic: str, partition: int, chunks: list[state.Snapshot], copy: int | None = None) -> list[RawRecord]:
-    """Return the chunks as records of the snapshot topic. `copy`: the copy number of a rebuilt snapshot; None: a
-    node's, whose two copies alternate.
+def to_records(
+    topic: str, partition: int, chunks: Iterable[state.Snapshot], copy: int | None = None
+) -> Iterator[RawRecord]:
+    """Yield the chunks as records of the snapshot topic. `copy`: the copy number of a rebuilt snapshot; None: a node's,
+    whose two copies alternate.
     """
-    return [
-        RawRecord(
-            _key(topic, partition, chunk.number % _NODE_COPIES if copy is None else copy, chunk.chunk),
-            chunk.SerializeToString(deterministic=True),
-        )
-        for chunk in chunks
-    ]
+    for chunk in chunks:
+        its_copy = chunk.number % _NODE_COPIES if copy is None else copy
+        yield RawRecord(_key(topic, partition, its_copy, chunk.chunk), chunk.SerializeToString(deterministic=True))
 
 
 def _key(topic: str, partition: int, copy: int, chunk: int) -> bytes:
     return f"{topic}/{partition}/{copy}/{chunk}".encode()
 
 
-def to_value(chunks: list[state.Snapshot], position: int = 0) -> bytes:
+def to_value(records: Iterable[RawRecord], position: int = 0) -> bytes:
     """Return all chunks as one value: protobuf merges concatenated chunks into one message. `position`: the offset of
     the last chunk in the snapshot topic.
     """
-    rest = state.Snapshot(position=position)
-    return b"".join(chunk.SerializeToString(deterministic=True) for chunk in (*chunks, rest))
+    rest = state.Snapshot(position=position).SerializeToString(deterministic=True)
+    return b"".join([*(record.value or b"" for record in records), rest])
 
 
 def of_value(value: bytes, topic_id: bytes) -> tuple[Saved, int] | None:
@@ -135,15 +153,12 @@ def of_value(value: bytes, topic_id: bytes) -> tuple[Saved, int] | None:
 
 
 def _saved(chunks: list[state.Snapshot]) -> Saved | None:
-    marks: list[Mark] = []
-    try:
-        for chunk in chunks:
-            columns = zip(chunk.name, chunk.id, chunk.offset, chunk.seen_s, strict=True)
-            marks += [Mark(*row) for row in columns]
-    except ValueError:
-        return None
+    """None if the columns of a chunk have different lengths."""
     first = chunks[0]
-    return Saved(first.covered, first.number, marks, first.rebuilt)
+    for chunk in chunks:
+        if not len(chunk.name) == len(chunk.id) == len(chunk.offset) == len(chunk.seen_s):
+            return None
+    return Saved(first.covered, first.number, ChunkMarks(chunks), first.rebuilt)
 
 
 class Collector:

@@ -20,12 +20,12 @@ from sidecar.changelog import FAILURES
 from sidecar.cluster.logs import LogReader
 from sidecar.dedup import recovery
 from sidecar.dedup.cleaning import Cleaning
-from sidecar.dedup.marks import Mark
 from sidecar.dedup.names import NameHolders, WriterNames
 from sidecar.dedup.partition import IdsServices, PartitionIds
 from sidecar.dedup.recovery import Extent, IdsLostError, Reading, SnapshotLog
 from sidecar.dedup.snapshots import Saved
 from sidecar.forwarder.outcome import Outcome
+from sidecar.network.slices import in_slices
 from sidecar.protocol.errors import ErrorCode, KafkaError
 from sidecar.protocol.ids import Stamp, TopicPartition
 
@@ -202,7 +202,7 @@ class TopicIds:
         services = self.services
         reading = Reading(self._writers, services.headers, extent.ids_from)
         try:
-            offset = recovery.begin(state.marks, extent, saved, partition)
+            offset = await in_slices(recovery.begin(state.marks, extent, saved, partition))
             if saved is not None and not saved.rebuilt:  # after a rebuilt one this node soon writes its own
                 state.saved_up_to = max(state.saved_up_to, saved.covered)
             self.progress = self.progress._replace(total=self.progress.total + extent.end - offset)
@@ -348,17 +348,9 @@ class TopicIds:
         """Why a partition accepts no batches; None if all do."""
         return next((state.problem.message for state in self.partitions.values() if state.problem is not None), None)
 
-    def last_ids(self, name: bytes) -> dict[int, int]:
-        """Return, by partition, the highest id in the log, if there is one; never an id that is only in flight."""
-        return {index: mark.id for index, state in sorted(self.partitions.items()) if (mark := state.marks.mark(name))}
-
-    def marks_of(self, name: bytes) -> dict[int, Mark]:
-        """Return all that is known of a name, by partition."""
-        return {index: mark for index, state in sorted(self.partitions.items()) if (mark := state.marks.mark(name))}
-
     def is_in_use(self, name: bytes) -> bool:
         """Whether a connected session writes under a name, or ids of it are in flight."""
-        return any(state.names.is_live(name) or name in state.marks.busy_names for state in self.partitions.values())
+        return any(state.names.is_live(name) or state.marks.is_busy(name) for state in self.partitions.values())
 
     async def forget(self, name: bytes) -> bool:
         """Forget a name in all partitions, for good: snapshots without it are in Kafka and Redis before this returns.
@@ -379,7 +371,7 @@ class TopicIds:
             await asyncio.sleep(_POLL_S)
         if not await self._snapshots.write(state, without=frozenset((name,))):
             raise TimeoutError(message)
-        if state.marks.mark(name) != mark or name in state.marks.busy_names:
+        if state.marks.mark(name) != mark or state.marks.is_busy(name):
             raise TimeoutError(f"a session is writing under this name to {self.topic}-{state.partition}; try again")
         state.marks.forget(name)
 
@@ -393,7 +385,7 @@ class TopicIds:
         now = self.services.now() if self.services.changelog.clock.is_confirmed else None  # else perhaps a day ahead
         for state in list(self.partitions.values()):
             if now is not None:
-                state.marks.note_live(now, state.names.is_live)
-            await asyncio.sleep(0)  # hundreds of partitions may have ten thousand names each
+                await in_slices(state.marks.note_live(now, state.names.is_live))
+            await asyncio.sleep(0)  # there may be hundreds of partitions with few names
         for names in {id(state.names): state.names for state in self.partitions.values()}.values():
             names.forget_gone()

@@ -8,7 +8,7 @@ names a broker.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
 from enum import Enum, StrEnum
 from heapq import nsmallest
 from itertools import islice
@@ -18,17 +18,20 @@ from metadata import MetadataUnavailable
 from sidecar.cluster.nodes import NodeAddress, NodeDirectory
 from sidecar.cluster.resolver import is_legal
 from sidecar.cluster.upstream import KafkaUpstream
+from sidecar.dedup.marks import SLICE_NAMES, Mark
 from sidecar.dedup.partition import PartitionIds
 from sidecar.dedup.topic import Progress, TopicIds
 from sidecar.exclusive.answers import FAILURES, NO_REDIS
 from sidecar.exclusive.governed_topics import GovernedTopics
 from sidecar.exclusive.partitions import Topic
 from sidecar.gateway.owners import BehindError, CatchingUp
+from sidecar.network.slices import in_slices
 from sidecar.protocol.caller import UpstreamError
 from sidecar.protocol.errors import ErrorCode, KafkaError, no_topic
 
 NO_ID: Final = -1
-_PORTION: Final = 10_000
+_PORTION: Final = 2_000
+_PARTITIONS_AT_ONCE: Final = 1_000
 _TAKEOVER_S: Final = 5.0
 """The time, in seconds, for a takeover before the reading of ids begins."""
 _NO_TOPIC: Final = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.INVALID_TOPIC_EXCEPTION})
@@ -110,29 +113,45 @@ class KnownIds(NamedTuple):
     ids: TopicIds
     partitions: frozenset[int]
 
-    def last(self, name: bytes) -> dict[int, int]:
-        """The highest id of a name in the log, by partition; only partitions that have one."""
-        return {index: last for index, last in self.ids.last_ids(name).items() if index in self.partitions}
-
-    def resume(self, last: Mapping[int, int]) -> int:
-        """The lowest of these ids, `NO_ID` if any partition has none: a client that resends everything after it loses
-        nothing.
+    async def marks(self, name: bytes) -> dict[int, Mark]:
+        """The marks of a name, by partition; only partitions that have one, and never ids that are only in flight.
+        Other work of the node runs between portions of 1,000 partitions.
         """
-        return min((last.get(index, NO_ID) for index in self.partitions), default=NO_ID)
+        return await in_slices(self._marks(name))
+
+    def _marks(self, name: bytes) -> Generator[None, None, dict[int, Mark]]:
+        found: dict[int, Mark] = {}
+        for number, index in enumerate(sorted(self.partitions), 1):
+            state = self.ids.partitions.get(index)
+            if state is not None and (mark := state.marks.mark(name)) is not None:
+                found[index] = mark
+            if not number % _PARTITIONS_AT_ONCE:
+                yield
+        return found
+
+    def resume(self, found: Mapping[int, Mark]) -> int:
+        """The lowest id of a name's marks, `NO_ID` if any partition has none: a client that resends everything after it
+        loses nothing.
+        """
+        if len(found) < len(self.partitions):
+            return NO_ID
+        return min((mark.id for mark in found.values()), default=NO_ID)
 
     async def newest(
         self, most: int, behind: tuple[int, bytes] | None = None
     ) -> tuple[list[bytes], tuple[int, bytes] | None]:
         """The `most` names that wrote last, the newest first, of those after a place (Unix seconds, name); and the
         place after which the next call continues, None at the end. Other work of the node runs between partitions and
-        between portions of 10,000 names.
+        between portions of names.
         """
         seen: dict[bytes, int] = {}
         for index in sorted(self.partitions):
             state = self.ids.partitions.get(index)
-            for mark in state.marks if state is not None else ():
+            for number, mark in enumerate(state.marks.copy() if state is not None else (), 1):
                 if mark.seen > seen.get(mark.name, -1):
                     seen[mark.name] = mark.seen
+                if not number % SLICE_NAMES:
+                    await asyncio.sleep(0)
             await asyncio.sleep(0)
         after = None if behind is None else (-behind[0], behind[1])
         keys = ((-last, name) for name, last in seen.items())

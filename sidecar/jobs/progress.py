@@ -16,6 +16,7 @@ from sidecar.dedup.marks import Mark, Marks
 from sidecar.dedup.recovery import Extent, IdsLostError, begin
 from sidecar.dedup.snapshots import Saved
 from sidecar.protocol.ids import TopicPartition
+from sidecar.protocol.primitives import at_once
 
 Range = tuple[int, int]
 """Offsets from the first one up to the second, exclusive."""
@@ -68,7 +69,7 @@ class Progress:
         self.number = number
         known = Marks()
         try:
-            self.covered = begin(known, extent, saved, TopicPartition(topic, self.partition))
+            self.covered = at_once(begin(known, extent, saved, TopicPartition(topic, self.partition)))
         except IdsLostError as error:
             self.lose(error)
             return

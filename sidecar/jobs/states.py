@@ -266,7 +266,8 @@ class States:
         if found is None or (copy is not None and copy.order >= found.saved.order):
             return
         chunks = snapshots.encode(self._before.topic_id, found.saved, int(time.time() * 1000))
-        value, topic_id = snapshots.to_value(chunks, found.position), self._before.topic_id
+        topic_id = self._before.topic_id
+        value = snapshots.to_value(snapshots.to_records(self._topic, partition, chunks), found.position)
         try:
             kept = await self._asked(
                 lambda: self._store.keep_snapshot(self._topic, partition, topic_id, found.saved.order, value)

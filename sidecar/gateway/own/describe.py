@@ -175,8 +175,9 @@ class LastSequenceApi:
         except IdsError as error:
             message = error.message_for(self._nodes.at(client.listener).nodes)
             raise RefusedError(message, _WHY[error.why]) from None
-        last = known.last(request.producer_name.encode())
-        return control.LastSequenceResponse(last_sequence_ids=last, last_sequence_id=known.resume(last))
+        found = await known.marks(request.producer_name.encode())
+        last = {index: mark.id for index, mark in found.items()}
+        return control.LastSequenceResponse(last_sequence_ids=last, last_sequence_id=known.resume(found))
 
 
 async def existing_partitions(upstream: KafkaUpstream, names: Iterable[str] | None) -> dict[str, frozenset[int]]:

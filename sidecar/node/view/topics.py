@@ -185,14 +185,13 @@ class TopicsView:
     async def producer(self, name: str, producer: str) -> port.ProducerIds:
         """Return what is known of one name. Raises what `producers` raises, and NotFoundError for an unknown name."""
         known, key = await self._known(name), producer.encode()
-        marks = {index: mark for index, mark in known.ids.marks_of(key).items() if index in known.partitions}
+        marks = await known.marks(key)
         if not marks:
             raise _unknown_name(name, producer)
-        last = {index: mark.id for index, mark in marks.items()}
         return port.ProducerIds(
             producer,
-            known.resume(last),
-            last,
+            known.resume(marks),
+            {index: mark.id for index, mark in marks.items()},
             offsets={index: mark.offset if mark.offset >= 0 else None for index, mark in marks.items()},
             last_seen_ms={index: mark.seen * 1000 for index, mark in marks.items()},
             in_use=known.ids.is_in_use(key),
@@ -233,8 +232,9 @@ async def newest_of(
     found: list[port.Producer] = []
     names, last_place = await known.newest(most, behind)
     for number, name in enumerate(names, start=1):
-        last = known.last(name)
-        found.append(port.Producer(name.decode(errors="replace"), known.resume(last), last))
+        marks = await known.marks(name)
+        last = {index: mark.id for index, mark in marks.items()}
+        found.append(port.Producer(name.decode(errors="replace"), known.resume(marks), last))
         if number % _NAMES_PER_TURN == 0:
             await asyncio.sleep(0)
     return found, last_place

@@ -134,7 +134,7 @@ def patch_failpoints(points: Failpoints) -> None:
                 points.passed("between-chunks")
             yield record
 
-    setattr(snapshots, "to_records", chunk_by_chunk)  # noqa: B010  a generator stands for a list
+    setattr(snapshots, "to_records", chunk_by_chunk)  # noqa: B010  a function of a module
 
 
 def patch_haste() -> None:

@@ -178,4 +178,4 @@ async def test_what_redis_alone_has_is_known(services: Services, unique: Unique)
 
 
 def _value(topic_id: bytes, saved: Saved) -> bytes:
-    return snapshots.to_value(snapshots.encode(topic_id, saved, 1))
+    return snapshots.to_value(snapshots.to_records("", 0, snapshots.encode(topic_id, saved, 1)))

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from sidecar.dedup.marks import NO_ID, Judgement, Mark, Marks, Pushed, UnderWay
 from sidecar.forwarder.sequences import MODULUS
 from sidecar.protocol.ids import ClientSequence as Client
+from sidecar.protocol.primitives import at_once
 
 NEW, DUPLICATE, UNSETTLED = Judgement.NEW, Judgement.DUPLICATE, Judgement.UNSETTLED
 ME, OTHER = b"me", b"other"
@@ -111,12 +112,13 @@ def test_names_know_nothing_of_each_other() -> None:
 def test_a_batch_of_several_names_moves_them_all_at_once() -> None:
     marks = Marks()
     batch = marks.push((Pushed(ME, 4, 0), Pushed(OTHER, 7, 2)), MINE)
-    assert marks.busy_names == {ME, OTHER}
+    assert marks.is_busy(ME)
+    assert marks.is_busy(OTHER)
     assert (judged(marks, 4), judged(marks, 7, name=OTHER)) == ([UNSETTLED], [UNSETTLED])
     marks.landed(batch, 100, 3, NOW)
     assert marks.mark(ME) == Mark(ME, 4, 100, NOW)
     assert marks.mark(OTHER) == Mark(OTHER, 7, 102, NOW)
-    assert marks.busy_names == set()
+    assert not marks.is_busy(ME)
 
 
 def test_an_offset_that_kafka_does_not_tell_is_unknown_and_moves_nothing_but_the_id() -> None:
@@ -402,14 +404,14 @@ def test_a_name_that_nobody_used_for_years_is_known_while_there_is_room() -> Non
     """A nightly job: the time between two runs forgets nothing."""
     marks = Marks(3)
     land(marks, 1, name=b"nightly", now=0)
-    marks.note_live(NOW, nobody)
+    at_once(marks.note_live(NOW, nobody))
     assert marks.make_room([ME, OTHER], nobody)
     assert judged(marks, 1, name=b"nightly") == [DUPLICATE]
 
 
 def test_a_name_counts_as_used_for_as_long_as_it_is_live() -> None:
     marks = full(4)
-    marks.note_live(NOW + 4, lambda name: name == b"n0")
+    at_once(marks.note_live(NOW + 4, lambda name: name == b"n0"))
     assert marks.make_room([ME], nobody)
     assert [mark.name for mark in marks] == [b"n0", b"n2", b"n3"]
 
@@ -417,7 +419,7 @@ def test_a_name_counts_as_used_for_as_long_as_it_is_live() -> None:
 def test_a_name_with_ids_under_way_counts_as_used() -> None:
     marks = full(4)
     batch = push(marks, 50, name=b"n0")
-    marks.note_live(NOW + 4, nobody)
+    at_once(marks.note_live(NOW + 4, nobody))
     marks.failed(batch, in_doubt=False)
     assert marks.make_room([ME], nobody)
     assert [mark.name for mark in marks] == [b"n0", b"n2", b"n3"]

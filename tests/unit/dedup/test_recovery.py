@@ -14,11 +14,12 @@ from sidecar.dedup import recovery
 from sidecar.dedup.content import payload_of
 from sidecar.dedup.marks import Judgement, Mark, Marks, Pushed
 from sidecar.dedup.names import FORGOTTEN, WriterNames
-from sidecar.dedup.recovery import Extent, IdsLostError, Reading, begin, ids_in, learn, read_on
+from sidecar.dedup.recovery import Extent, IdsLostError, Reading, ids_in, learn, read_on
 from sidecar.dedup.snapshots import Saved
 from sidecar.protocol.batch import HEADER_BYTES, read_header, stamp
 from sidecar.protocol.errors import ErrorCode, KafkaError
 from sidecar.protocol.ids import TopicPartition
+from sidecar.protocol.primitives import at_once
 from tests.unit.cluster.paper_log import PaperLog
 from tests.unit.dedup.paper import CONTROL, HEADERS, TRANSACTIONAL, Rec, logged, recs
 
@@ -89,49 +90,53 @@ def test_a_log_tells_all_ids_where_retention_took_none() -> None:
     assert Extent(start=11, end=50, ids_from=10).from_scratch is None
 
 
+def begun(marks: Marks, extent: Extent, saved: Saved | None, partition: TopicPartition) -> int:
+    return at_once(recovery.begin(marks, extent, saved, partition))
+
+
 def test_without_a_snapshot_the_whole_log_is_read() -> None:
-    assert begin(Marks(), Extent(0, 50, 0), None, PARTITION) == 0
-    assert begin(Marks(), Extent(20, 50, 30), None, PARTITION) == 20
+    assert begun(Marks(), Extent(0, 50, 0), None, PARTITION) == 0
+    assert begun(Marks(), Extent(20, 50, 30), None, PARTITION) == 20
 
 
 def test_a_snapshot_is_taken_over_and_the_log_read_behind_it() -> None:
     marks = Marks()
-    assert begin(marks, Extent(10, 50, 0), Saved(30, 1, [Mark(ME, 5, 20, NOW)]), PARTITION) == 30
+    assert begun(marks, Extent(10, 50, 0), Saved(30, 1, [Mark(ME, 5, 20, NOW)]), PARTITION) == 30
     assert marks.mark(ME) == Mark(ME, 5, 20, NOW)
 
 
 def test_a_snapshot_moves_no_mark_back() -> None:
     marks = Marks(covered=40)
     marks.learn(Mark(ME, 9, 39, NOW))
-    assert begin(marks, Extent(0, 50, 0), Saved(30, 1, [Mark(ME, 5, 20, NOW)]), PARTITION) == 40
+    assert begun(marks, Extent(0, 50, 0), Saved(30, 1, [Mark(ME, 5, 20, NOW)]), PARTITION) == 40
     assert marks.persisted(ME) == 9
 
 
 def test_memory_that_ends_in_front_of_a_snapshot_is_read_on_from_the_snapshot() -> None:
     marks = Marks(covered=20)
-    assert begin(marks, Extent(0, 50, 0), Saved(30, 1, [Mark(ME, 5, 20, NOW)]), PARTITION) == 30
+    assert begun(marks, Extent(0, 50, 0), Saved(30, 1, [Mark(ME, 5, 20, NOW)]), PARTITION) == 30
 
 
 def test_ids_are_lost_where_neither_a_snapshot_nor_the_log_tells_them() -> None:
     with pytest.raises(IdsLostError, match=r"begins at offset 11.*from offset 0 to there"):
-        begin(Marks(), Extent(11, 50, 0), None, PARTITION)
+        begun(Marks(), Extent(11, 50, 0), None, PARTITION)
     marks = Marks()
     with pytest.raises(IdsLostError):
-        begin(marks, Extent(11, 50, 0), Saved(10, 1, [Mark(ME, 5, 9, NOW)]), PARTITION)
+        begun(marks, Extent(11, 50, 0), Saved(10, 1, [Mark(ME, 5, 9, NOW)]), PARTITION)
     assert len(marks) == 0
 
 
 def test_a_snapshot_of_more_than_the_log_holds_is_not_believed() -> None:
     """An unclean election took what was acknowledged: those ids are not in the log any more."""
     marks = Marks()
-    assert begin(marks, Extent(0, 50, 0), Saved(51, 1, [Mark(ME, 5, 50, NOW)]), PARTITION) == 0
+    assert begun(marks, Extent(0, 50, 0), Saved(51, 1, [Mark(ME, 5, 50, NOW)]), PARTITION) == 0
     assert marks.judge(ME, 5) is Judgement.NEW
 
 
 def test_memory_of_more_than_the_log_holds_is_believed_no_more_than_a_snapshot() -> None:
     marks = Marks(covered=51)
     marks.learn(Mark(ME, 5, 50, NOW))
-    assert begin(marks, Extent(0, 50, 0), None, PARTITION) == 0
+    assert begun(marks, Extent(0, 50, 0), None, PARTITION) == 0
     assert marks.judge(ME, 5) is Judgement.NEW
     marks.read_up_to(50, lambda its: True)
     assert marks.covered == 50

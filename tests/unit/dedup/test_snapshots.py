@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Coroutine
 from functools import cache
 from typing import Any, cast
 from uuid import UUID
@@ -14,11 +15,14 @@ from hypothesis import strategies as st
 from sidecar.changelog import Clock, RawRecord
 from sidecar.dedup import snapshots
 from sidecar.dedup.content import Headers
-from sidecar.dedup.marks import Mark, Pushed
+from sidecar.dedup.marks import SLICE_NAMES, Mark, Marks, Pushed
 from sidecar.dedup.names import NAME_BYTES
 from sidecar.dedup.partition import IdsServices, PartitionIds
+from sidecar.dedup.recovery import Extent, begin
 from sidecar.dedup.snapshots import Collector, Saved
 from sidecar.dedup.topic import TopicIds
+from sidecar.network.slices import in_slices
+from sidecar.protocol.ids import TopicPartition
 from sidecar.v1 import state_pb2 as state
 
 TOPIC, TOPIC_ID, OTHER_ID = "orders", b"t" * 16, b"o" * 16
@@ -39,7 +43,7 @@ snapshots_of_any_kind = st.builds(
 
 
 def records(saved: Saved, partition: int = 0, topic: str = TOPIC, topic_id: bytes = TOPIC_ID) -> list[RawRecord]:
-    return snapshots.to_records(topic, partition, snapshots.encode(topic_id, saved, NOW_MS))
+    return list(snapshots.to_records(topic, partition, snapshots.encode(topic_id, saved, NOW_MS)))
 
 
 def collected(*found: RawRecord) -> Collector:
@@ -63,7 +67,7 @@ def test_what_was_saved_comes_back(saved: Saved, partition: int) -> None:
 
 @given(saved=snapshots_of_any_kind)
 def test_what_was_saved_comes_back_from_one_value(saved: Saved) -> None:
-    value = snapshots.to_value(snapshots.encode(TOPIC_ID, saved, NOW_MS), 7)
+    value = snapshots.to_value(records(saved), 7)
     assert snapshots.of_value(value, TOPIC_ID) == (saved, 7)
     assert snapshots.of_value(value, OTHER_ID) is None
 
@@ -74,7 +78,7 @@ def test_chunks_are_small_enough_for_any_broker_and_fit_together_again() -> None
     assert len(chunks) > 2
     assert all(len(chunk.key) + len(chunk.value or b"") < BROKER_BYTES for chunk in chunks)
     assert collected(*reversed(chunks)).newest(0) == saved
-    value = snapshots.to_value(snapshots.encode(TOPIC_ID, saved, NOW_MS))
+    value = snapshots.to_value(chunks)
     assert snapshots.of_value(value, TOPIC_ID) == (saved, 0)
 
 
@@ -172,7 +176,7 @@ def test_an_empty_value_is_no_snapshot() -> None:
 
 def rebuilt(saved: Saved, copy: int, partition: int = 0) -> list[RawRecord]:
     chunks = snapshots.encode(TOPIC_ID, saved._replace(rebuilt=True), NOW_MS)
-    return snapshots.to_records(TOPIC, partition, chunks, copy)
+    return list(snapshots.to_records(TOPIC, partition, chunks, copy))
 
 
 A, B = [Mark(b"a", 1, 9, 5)], [Mark(b"b", 1, 9, 5)]
@@ -182,7 +186,7 @@ A, B = [Mark(b"a", 1, 9, 5)], [Mark(b"b", 1, 9, 5)]
 def test_what_was_rebuilt_comes_back_as_such_from_the_topic_and_from_one_value(saved: Saved, copy: int) -> None:
     saved = saved._replace(rebuilt=True)
     assert collected(*rebuilt(saved, copy)).newest(0) == saved
-    value = snapshots.to_value(snapshots.encode(TOPIC_ID, saved, NOW_MS), 7)
+    value = snapshots.to_value(records(saved), 7)
     assert snapshots.of_value(value, TOPIC_ID) == (saved, 7)
 
 
@@ -358,6 +362,54 @@ async def test_a_snapshot_that_is_tried_again_is_never_put_together_with_the_try
     found = collected(*tries[0], *tries[1], *tries[2]).newest(0)
     assert found is not None
     assert found == collected(*tries[0]).newest(0)
+
+
+# In slices ----------------------------------------------------------------------------------------------------------
+
+
+async def turns_of(work: Coroutine[Any, Any, object], between: Callable[[int], None] = lambda _: None) -> int:
+    """The turns of the loop that other work had while this work ran; `between` is called in each, with its number."""
+    running = asyncio.create_task(work)
+    turns = 0
+    while not running.done():
+        await asyncio.sleep(0)
+        between(turns)
+        turns += 1
+    await running
+    return turns
+
+
+async def test_a_snapshot_of_many_names_is_a_copy_that_is_written_in_slices() -> None:
+    """Ids that land while it is encoded are in it neither with their marks nor with its offset."""
+    paper = PaperTopic()
+    ids, partition = served(paper)
+    before = large(number=1).marks
+    for mark in before:
+        partition.marks.learn(mark._replace(id=7))
+    partition.marks.read_up_to(5, lambda _: False)
+
+    def lands(turn: int) -> None:
+        batch = partition.marks.push((Pushed(b"%0255d" % turn, 8, 0), Pushed(b"new %d" % turn, 1, 1)), 7)
+        partition.landed(batch, 5 + 2 * turn, 2)
+
+    turns = await turns_of(ids.save_all(), lands)
+    assert turns >= len(before) / SLICE_NAMES
+    found = collected(*paper.log).newest(0)
+    assert found == Saved(5, 1, [mark._replace(id=7) for mark in before])
+    assert partition.saved_up_to == 5 < partition.marks.covered
+
+
+async def test_a_snapshot_of_many_names_is_taken_over_in_slices() -> None:
+    """A mark that moves on meanwhile keeps its higher id."""
+    saved, marks = large(number=1), Marks()
+    value = snapshots.to_value(records(saved))
+    kept = snapshots.of_value(value, TOPIC_ID)
+    assert kept is not None
+    ahead = Mark(b"%0255d" % 9_999, LARGEST, 6, 1)
+    began = in_slices(begin(marks, Extent(0, 9, 0), kept[0], TopicPartition(TOPIC, 0)))
+    assert await turns_of(began, lambda _: marks.learn(ahead)) >= len(saved.marks) / SLICE_NAMES
+    assert len(marks) == len(saved.marks)
+    assert marks.mark(ahead.name) == ahead._replace(seen=2**32 - 1)
 
 
 # Before the log's own cleaning --------------------------------------------------------------------------------------

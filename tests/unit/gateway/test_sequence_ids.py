@@ -31,32 +31,35 @@ def known(partitions: set[int], **last: dict[int, int]) -> KnownIds:
             marks[index].learn(Mark(name.encode(), value, value, value))
     ids: Any = SimpleNamespace(
         partitions={index: SimpleNamespace(marks=each) for index, each in marks.items()},
-        last_ids=lambda name: {i: mark.id for i, each in marks.items() if (mark := each.mark(name)) is not None},
     )
     return KnownIds(ids, frozenset(partitions))
 
 
-def test_a_producer_resumes_behind_the_least_of_its_ids():
+async def last(ids: KnownIds, name: bytes) -> dict[int, int]:
+    return {index: mark.id for index, mark in (await ids.marks(name)).items()}
+
+
+async def test_a_producer_resumes_behind_the_least_of_its_ids():
     ids = known({0, 1}, billing={0: 9, 1: 4})
-    assert ids.resume(ids.last(b"billing")) == 4
+    assert ids.resume(await ids.marks(b"billing")) == 4
 
 
-def test_a_partition_without_an_id_of_it_makes_it_begin_anew():
+async def test_a_partition_without_an_id_of_it_makes_it_begin_anew():
     ids = known({0, 1, 2}, billing={0: 9, 1: 4})
-    assert ids.last(b"billing") == {0: 9, 1: 4}
-    assert ids.resume(ids.last(b"billing")) == -1
+    assert await last(ids, b"billing") == {0: 9, 1: 4}
+    assert ids.resume(await ids.marks(b"billing")) == -1
 
 
-def test_a_name_that_nobody_knows_has_no_ids():
+async def test_a_name_that_nobody_knows_has_no_ids():
     ids = known({0}, billing={0: 9})
-    assert ids.last(b"other") == {}
+    assert await last(ids, b"other") == {}
     assert ids.resume({}) == -1
 
 
-def test_a_partition_that_is_gone_does_not_count():
+async def test_a_partition_that_is_gone_does_not_count():
     ids = known({0}, billing={0: 9, 7: 1})
-    assert ids.last(b"billing") == {0: 9}
-    assert ids.resume(ids.last(b"billing")) == 9
+    assert await last(ids, b"billing") == {0: 9}
+    assert ids.resume(await ids.marks(b"billing")) == 9
 
 
 async def test_the_newest_names_come_first_each_once():
@@ -75,6 +78,17 @@ async def test_other_work_goes_on_while_names_are_gathered():
         await asyncio.sleep(0)
         turns += 1
     assert turns >= 50
+
+
+async def test_other_work_goes_on_while_the_partitions_of_a_name_are_read():
+    ids = known(set(range(5_000)), billing=dict.fromkeys(range(5_000), 1))
+    reading = asyncio.get_running_loop().create_task(ids.marks(b"billing"))
+    turns = 0
+    while not reading.done():
+        await asyncio.sleep(0)
+        turns += 1
+    assert turns >= 5
+    assert ids.resume(reading.result()) == 1
 
 
 def topic(*, serving: bool = True, **ids: Any) -> Any:

@@ -178,7 +178,7 @@ async def remember(nodes: Nodes, topic: str, saved: Saved) -> None:
     """As a node's copy of a snapshot that is not in the snapshot topic any more."""
     with Kafka(nodes.kafka) as kafka:
         topic_id = kafka.topic_id(topic)
-    value = snapshots.to_value(snapshots.encode(topic_id, saved, 0))
+    value = snapshots.to_value(snapshots.to_records(topic, 0, snapshots.encode(topic_id, saved, 0)))
     async with MetadataStore(nodes.redis, nodes.cluster) as store:
         assert await store.keep_snapshot(topic, 0, topic_id, saved.order, value)
 
