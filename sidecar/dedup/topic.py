@@ -87,8 +87,7 @@ class TopicIds:
 
     def of(self, partition: int) -> PartitionIds:
         """Return the state of one partition."""
-        found = self.partitions.get(partition)
-        if found is None:
+        if (found := self.partitions.get(partition)) is None:
             names = NameHolders(self._is_live) if self.by_partition else self._names
             found = PartitionIds(self.topic, partition, self.services, names, self.fence_wanted)
             self.partitions[partition] = found
@@ -203,6 +202,8 @@ class TopicIds:
         reading = Reading(self._writers, services.headers, extent.ids_from)
         try:
             offset = await in_slices(recovery.begin(state.marks, extent, saved, partition))
+            if state.saved_up_to > extent.end:
+                state.saved_up_to = -1  # the log has lost what the newest snapshot covers
             if saved is not None and not saved.rebuilt:  # after a rebuilt one this node soon writes its own
                 state.saved_up_to = max(state.saved_up_to, saved.covered)
             self.progress = self.progress._replace(total=self.progress.total + extent.end - offset)

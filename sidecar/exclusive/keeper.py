@@ -148,13 +148,13 @@ class Keeper:
         except KafkaError as error:  # this node may not see them
             self._failed(names[0], error)
             terms = dict.fromkeys(names, self._of_brokers or DEFAULT_KEEP_ALIVE)
-        with suppress(UpstreamError, TimeoutError):  # read again in a minute
-            await protect_ids(self._upstream, topics, self._governed.hooks)
         self._read_at, self._asked = now, set(names)
         self._upstream.refresh_soon({name.encode() for name in names})  # a lane sees a topic that was created anew
         for topic in topics:
             if topic.name in terms:
                 topic.upkeep.read(terms[topic.name])
+        with suppress(UpstreamError, TimeoutError):  # read again in a minute
+            await protect_ids(self._upstream, topics, self._governed.hooks)
         self._unknown_since = {name: self._unknown_since.get(name, now) for name in names if name not in terms}
         self._governed.gone({name for name, since in self._unknown_since.items() if now - since >= _GONE_S})
 

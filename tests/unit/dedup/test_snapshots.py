@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncGenerator, Callable, Coroutine
 from functools import cache
 from typing import Any, cast
 from uuid import UUID
@@ -287,6 +287,10 @@ class PaperTopic:
     async def ends(self, topic: str, partitions: list[int]) -> dict[int, int]:
         return dict.fromkeys(partitions, self.end)
 
+    async def read(self, *_: object) -> AsyncGenerator[bytes, None]:
+        return
+        yield b""
+
     async def keep_snapshot(self, *_: object) -> None: ...
     def snapshot_written(self, topic: str, names: int, size: int) -> None: ...
     def names_forgotten(self, topic: str, names: int) -> None: ...
@@ -467,3 +471,18 @@ async def test_a_partition_that_takes_too_long_does_not_keep_the_records_of_anot
     partition.marks.push((Pushed(b"a", 5, 0),), 7)
     paper.end = 1
     assert await ids.cover({0: 1, 5: 1}, 0.0) == {5: 1}
+
+
+async def test_a_snapshot_of_what_the_log_has_lost_covers_nothing() -> None:
+    """After an unclean election no snapshot was written until the log was as long as before, and what was deleted
+    until then was in none.
+    """
+    paper = PaperTopic()
+    ids, partition = served(paper)
+    await moved(ids, partition)
+    assert partition.saved_up_to == 1
+    partition.is_ready = False
+    await ids._read_partition(0, 0, Extent(0, 0, 0), None, None)
+    assert partition.is_ready
+    await ids.save_all()
+    assert (len(paper.log), partition.saved_up_to) == (2, 0)
