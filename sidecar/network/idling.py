@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from sidecar.network.client import ClientConnection
+from sidecar.network.handling import Pause
 from sidecar.network.keepalive import LOOK_S, SILENCE_LIMIT_S
 
 _IDLE_LOOK_S: Final = 1.0
@@ -90,7 +91,11 @@ class IdleWatch:
 
 
 class ClientWatch:
-    """Aborts connections whose peers are silent or have disconnected. Looks every two seconds, in several turns."""
+    """Aborts connections whose peers are silent or have disconnected. Looks every two seconds, in several turns.
+
+    Of a peer that has disconnected while it was over its quota, each look lets the waiting requests go on until one of
+    them is over it again: the quota slows nobody down any more.
+    """
 
     def __init__(
         self, connections: Callable[[], Iterable[ClientConnection]], limit_s: float = SILENCE_LIMIT_S - LOOK_S
@@ -105,5 +110,7 @@ class ClientWatch:
             for index, connection in enumerate(list(self._connections())):
                 if connection.has_left or connection.is_silent(self._limit_s):
                     connection.abort()
+                elif connection.has_left_muted:
+                    connection.resume(Pause.THROTTLED)
                 if index % _ASKED_AT_ONCE == _ASKED_AT_ONCE - 1:
                     await asyncio.sleep(0)

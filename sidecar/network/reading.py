@@ -206,6 +206,14 @@ class Reading(FrameReceiver):
             return not unread and not is_tls
         return self._position + unread + (_HELD_BACK if is_tls else 0) < self._own_size
 
+    @property
+    def has_left_muted(self) -> bool:
+        """Whether the peer has closed while its requests wait for its quota alone, maybe for days. Its claims last as
+        long as the connection, and the connection as long as a request waits (`has_left`).
+        """
+        is_muted = self._pause == Pause.THROTTLED and not self._stopped
+        return is_muted and self._transport is not None and unread_at_end(self._transport) is not None
+
     def too_slow(self) -> None:
         size = self._own_size - 4
         self.reject("too_slow", f"{self.unfinished_bytes} bytes of a frame of {size}, and others wait for memory")

@@ -122,3 +122,25 @@ def test_readers_that_share_polls_have_one_quota_as_at_kafka(
         assert at_node[2] > at_node[1] + 5_000
         labels = '{level="client-id",quota="consumer_byte_rate"}'
         assert metric(node, f"sidecar_client_quota_throttles_total{labels}") == _READERS - 1
+
+
+def test_an_owner_that_dies_while_it_is_throttled_gives_its_topic_up(
+    services: Services, tmp_path: Path, unique: Unique
+) -> None:
+    """Its throttle time is a minute and a half, and a batch of it still waits."""
+    name = limited(services, unique, producer_byte_rate=QUOTA)
+    with node_with(services, tmp_path, {}) as (node, topic):
+        govern(Rest(node.admin_url), topic, "exclusive")
+
+        def code_of(wire: RawClient, records: bytes) -> int:
+            return raw.code(raw.produced(wire.ask(raw.produce({(topic, 0): raw.batch(records)})))[topic, 0])
+
+        with RawClient(node.bootstrap, name) as owner, RawClient(node.bootstrap, unique("next")) as successor:
+            assert code_of(owner, bytes(10 * _AT_ONCE)) == 0
+            assert code_of(successor, b"too early") == 44
+            owner.send(raw.produce({(topic, 0): raw.batch(b"waits")}), answered=False)
+            owner.socket.close()
+            wait_for(lambda: code_of(successor, b"in its place") == 0, "the topic to be free", 30)
+        with RawClient(node.bootstrap) as reader:
+            records = bytes(raw.fetched(reader.ask(raw.fetch({(topic, 0): 0})))[topic, 0].records)
+        assert records.index(b"waits") < records.index(b"in its place")

@@ -15,9 +15,10 @@ from typing import Any, cast
 
 import pytest
 
+from sidecar.network.handling import Pause
 from sidecar.network.idling import ClientWatch
 from sidecar.network.keepalive import end_when_stuck, is_silent, probe_when_idle
-from tests.wait import wait_for_async
+from tests.wait import wait_for_async, wait_until
 
 LIMIT_S = 0.5
 
@@ -66,16 +67,31 @@ def test_a_broker_that_takes_nothing_is_ended_by_the_kernel(pair: tuple[socket.s
 
 
 class Watched:
-    def __init__(self, silent: bool, has_left: bool = False) -> None:
+    def __init__(self, silent: bool, has_left: bool = False, has_left_muted: bool = False) -> None:
         self.silent = silent
         self.has_left = has_left
+        self.has_left_muted = has_left_muted
         self.aborted = False
+        self.resumed: list[Pause] = []
 
     def is_silent(self, limit_s: float) -> bool:
         return self.silent
 
     def abort(self) -> None:
         self.aborted = True
+
+    def resume(self, reason: Pause) -> None:
+        self.resumed.append(reason)
+        self.has_left_muted = False
+
+
+async def test_the_watch_lets_the_requests_go_on_of_who_has_left_while_over_its_quota() -> None:
+    connections = [Watched(silent=False, has_left_muted=index == 7) for index in range(10)]
+    watch = asyncio.create_task(ClientWatch(lambda: cast("Any", connections), limit_s=0.01).run())
+    await wait_until(lambda: not connections[7].has_left_muted, "its requests")
+    watch.cancel()
+    assert [each.resumed for each in connections] == [[Pause.THROTTLED] if index == 7 else [] for index in range(10)]
+    assert not any(each.aborted for each in connections)
 
 
 async def test_the_watch_ends_those_that_fell_silent_or_have_gone_and_no_others() -> None:
