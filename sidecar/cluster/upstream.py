@@ -32,6 +32,7 @@ from sidecar.protocol.calls.admin import FEATURES, ApiVersions, FindCoordinator,
 from sidecar.protocol.calls.topic_ids import HasLogs, HasTopics
 from sidecar.protocol.errors import ErrorCode, KafkaError
 from sidecar.protocol.metadata import ClusterState, MetadataByIdCall, MetadataCall, MetadataRequest, TopicState
+from sidecar.protocol.primitives import at_once
 
 _EVERY_S: Final = 0.1
 _AGAIN_S: Final = 1.0
@@ -144,16 +145,18 @@ class KafkaUpstream(Brokers):
         broker, state = await self.ask_some(MetadataByIdCall(request) if request.ids else MetadataCall(request))
         is_all = request.topics is None and not request.ids
         known: dict[bytes, TopicState] = {}
-        if doubted := self.view.doubted(state, broker, is_all=is_all):
+        if doubted := await in_slices(self.view.doubted(state, broker, is_all=is_all)):
             known = await self._ask_again(doubted, request)
         if request.ids:  # the other broker was asked by name: the name may belong to a newer topic
             known = {name: topic for name, topic in known.items() if topic.topic_id.bytes in request.ids}
+        if not known:
+            return await in_slices(self.view.apply_steps(state, broker, is_all=is_all))
         names = {topic.topic_id: topic.name for topic in known.values()}
         theirs = [
             topic for topic in state.topics if (topic.name or names.get(topic.topic_id, "")).encode() not in known
         ]
         shown = await in_slices(self.view.apply_steps(replace(state, topics=tuple(theirs)), broker, is_all=is_all))
-        return replace(shown, topics=(*shown.topics, *known.values())) if known else shown
+        return replace(shown, topics=(*shown.topics, *known.values()))
 
     async def _ask_again(self, topics: Iterable[bytes], request: MetadataRequest) -> dict[bytes, TopicState]:
         """Ask brokers that have shown these topics. Returns those that they still have; the others leave the view, as
@@ -231,7 +234,7 @@ class KafkaUpstream(Brokers):
         states = [state for _, state in answers]
         knowing = [state for state in states if any(found.partitions for found in state.topics)]
         told = [(broker, state) for broker, state in answers if state in knowing]
-        undoubted = [(broker, state) for broker, state in told if not self.view.doubted(state, broker, is_all=False)]
+        undoubted = [each for each in told if not at_once(self.view.doubted(each[1], each[0], is_all=False))]
         for broker, state in undoubted or told or answers:  # the view keeps every partition, with its newest leader
             self.view.apply(state, broker)
         if len({found.topic_id for state in knowing for found in state.topics}) > 1:

@@ -53,20 +53,26 @@ class ClusterView:
         self._topics: dict[bytes, TopicRoute] = {}
         self.names: dict[bytes, bytes] = {}
 
-    def doubted(self, state: ClusterState, broker: int, *, is_all: bool) -> set[bytes]:
-        """Return the topics that this view has, and that a broker's answer lacks or has under another id although that
-        broker has never shown them. `is_all`: all topics were requested.
+    def doubted(self, state: ClusterState, broker: int, *, is_all: bool) -> Generator[None, None, set[bytes]]:
+        """Return, in slices, the topics that this view has, and that a broker's answer lacks or has under another id
+        although that broker has never shown them. `is_all`: all topics were requested.
         """
         doubted: set[bytes] = set()
         named: set[bytes] = set()
-        for topic in state.topics:
+        for number, topic in enumerate(state.topics, 1):
             name = topic.name.encode() or self.names.get(topic.topic_id.bytes, b"")
             named.add(name)
             route = self._topics.get(name)
             if route is not None and _contradicts(topic, route) and _may_lag(broker, route):
                 doubted.add(name)
-        if is_all:
-            doubted |= {name for name in self._topics.keys() - named if _may_lag(broker, self._topics[name])}
+            if not number % BOUNDS.turn:
+                yield
+        for number, name in enumerate(self._topics.keys() - named if is_all else (), 1):
+            route = self._topics.get(name)
+            if route is not None and _may_lag(broker, route):
+                doubted.add(name)
+            if not number % BOUNDS.turn:
+                yield
         return doubted
 
     def apply(self, state: ClusterState, broker: int | None = None, *, is_all: bool = False) -> ClusterState:

@@ -13,6 +13,7 @@ from sidecar.protocol.api import api_name
 from sidecar.protocol.caller import CallTimeoutError, CoordinatorKind, DisconnectedError, UnknownTopicError
 from sidecar.protocol.calls.admin import ApiVersions, FoundCoordinator, ServedVersions
 from sidecar.protocol.errors import ErrorCode, KafkaError
+from sidecar.protocol.limits import BOUNDS
 from sidecar.protocol.metadata import Broker, ClusterState, MetadataRequest, PartitionState, TopicState
 from tests.wait import wait_until
 
@@ -308,3 +309,15 @@ async def test_a_whole_layout_is_of_the_topic_that_brokers_have_if_none_has_the_
     await upstream.shows(0)
     upstream.have, upstream.silent = [None, (2, {0: 0})], set() if gone else {0}
     assert (await upstream.whole_layout("t")).topic_id == UUID(int=2)
+
+
+async def test_an_answer_with_all_topics_of_a_cluster_is_compared_in_slices() -> None:
+    view = Lagged(THERE).view
+    topics = tuple(
+        TopicState(f"t{number}", 0, UUID(int=number), False, (PartitionState(0, 0, 0, 0),))
+        for number in range(1, 3_001)
+    )
+    view.apply(ClusterState(0, (Broker(0, "h", 1),), "c", 0, topics), 0)
+    for answer in (topics, ()):
+        steps = view.doubted(ClusterState(0, (), "c", 0, answer), 1, is_all=True)
+        assert len(list(steps)) >= 3_000 // BOUNDS.turn
