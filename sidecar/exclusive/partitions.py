@@ -125,11 +125,6 @@ class PartitionedTopic:
         found.offer(offer)
         self.forget_if_idle(offer.partition)
 
-    def connection_closed(self, connection: int) -> None:
-        """Handle the end of a client connection to this node."""
-        for part in self.parts:
-            part.connection_closed(connection)
-
     def served_elsewhere(self) -> None:
         """As `GovernedTopic.served_elsewhere`."""
         for part in self.parts:

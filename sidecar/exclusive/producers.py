@@ -39,7 +39,7 @@ from sidecar.protocol.session import Session
 _SUCCESSORS_KEPT: Final = 10_000
 _CLAIMANTS_KEPT: Final = 1_000
 _CLOSED_AT_ONCE: Final = 100
-"""Topics of a closed connection that are handled in one turn of the loop."""
+"""Topics and partitions with their own owners that are handled in one turn of the loop when a connection closes."""
 _GONE: Final = Outcome(ErrorCode.NETWORK_EXCEPTION)
 _REFUSALS: Final = frozenset({ErrorCode.POLICY_VIOLATION, ErrorCode.PRODUCER_FENCED})
 _REFUSAL_STEP_S: Final = 0.1
@@ -268,11 +268,11 @@ class Producers:
         self.refused.connection_closed(connection)
         self.kept.forget(connection)
         self._topics.bindings.connection_closed(connection)
-        topics = list(self._of_connection.pop(connection, ()))
-        for topic in topics[:_CLOSED_AT_ONCE]:
-            topic.connection_closed(connection)
-        if topics[_CLOSED_AT_ONCE:]:
-            self._topics.tasks.start(in_slices(_close(topics[_CLOSED_AT_ONCE:], connection)))
+        parts = [part for topic in self._of_connection.pop(connection, ()) for part in topic.parts]
+        for part in parts[:_CLOSED_AT_ONCE]:
+            part.connection_closed(connection)
+        if parts[_CLOSED_AT_ONCE:]:
+            self._topics.tasks.start(in_slices(_close(parts[_CLOSED_AT_ONCE:], connection)))
 
     def has_clients(self, topic: Topic) -> bool:
         """Whether a connection claims a topic."""
@@ -284,12 +284,12 @@ class Producers:
             topics.discard(topic)
 
 
-def _close(topics: Sequence[Topic], connection: int) -> Generator[None, None, None]:
-    """Handle the end of a connection that claimed many topics, in slices."""
-    for number, topic in enumerate(topics):
+def _close(parts: Sequence[GovernedTopic], connection: int) -> Generator[None, None, None]:
+    """Handle the end of a connection that claimed many topics, or a topic of many partitions, in slices."""
+    for number, part in enumerate(parts):
         if not number % _CLOSED_AT_ONCE:
             yield
-        topic.connection_closed(connection)
+        part.connection_closed(connection)
 
 
 class Topics(Environment):

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from sidecar.exclusive.producers import Producers
 from sidecar.exclusive.producing import ProducingState
 from sidecar.forwarder.outcome import Outcome
+from sidecar.network.tasks import Tasks
 from sidecar.protocol.errors import ErrorCode
 from sidecar.protocol.produce import ProducePart
 from sidecar.protocol.session import Caller, Session
@@ -79,6 +81,33 @@ def appended(client: Any) -> tuple[Topics, Producers, list[ProduceResult]]:
     found = batch(recs(1))
     producers.append(client, ProducePart(TOPIC, 0, 0, len(found)), found, 1_000, answers.append)
     return topics, producers, answers
+
+
+class Parts:
+    """A topic of many partitions with their own owners; the connections that were closed there."""
+
+    def __init__(self, count: int) -> None:
+        self.closed: list[int] = []
+        self.parts = [SimpleNamespace(connection_closed=self.closed.append) for _ in range(count)]
+
+
+async def test_the_end_of_a_client_of_a_topic_with_many_partitions_leaves_turns_to_others() -> None:
+    """A topic may have 100,000 partitions with their own owners."""
+    failed: list[BaseException] = []
+    topics: Any = Topics()
+    topics.tasks, topics.bindings = Tasks(failed.append), SimpleNamespace(connection_closed=lambda _: None)
+    topic: Any = Parts(10_000)
+    producers = Producers(topics)
+    producers.connected(7, topic)
+    producers.connection_closed(7)
+    longest, seen = len(topic.closed), len(topic.closed)
+    while len(topic.closed) < 10_000:
+        await asyncio.sleep(0)
+        longest, seen = max(longest, len(topic.closed) - seen), len(topic.closed)
+    assert longest <= 100
+    assert set(topic.closed) == {7}
+    await topics.tasks.cancel()
+    assert not failed
 
 
 def test_a_batch_registers_its_client_with_the_topic() -> None:
