@@ -27,6 +27,7 @@ def observe(node: Parts, rooms: Rooms) -> None:
     metrics.read_gauge("dedup_reading_topics", lambda: float(known_ids(rooms.governed).reading))
     metrics.read_gauge("dedup_lost_topics", lambda: float(known_ids(rooms.governed).lost))
     metrics.read_gauge("dedup_crowded_topics", lambda: float(known_ids(rooms.governed).crowded))
+    metrics.read_gauge("dedup_unprotected_topics", lambda: float(known_ids(rooms.governed).unprotected))
     metrics.read_gauge("claims_held", lambda: float(rooms.claims.state.held))
     metrics.read_gauge("claims_waiting", lambda: float(rooms.claims.state.waiting_wishes))
     metrics.read_gauge("shadows_closed", lambda: float(rooms.shadows.closed))

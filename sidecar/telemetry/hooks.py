@@ -55,6 +55,10 @@ GAUGES: Final = {
         "Topics served here with a partition that remembers 80 % of the producer names that it may"
         " (SIDECAR_PRODUCER_NAMES_LIMIT): above the limit the longest unused names are forgotten."
     ),
+    "dedup_unprotected_topics": (
+        "Compacted topics served here whose min.compaction.lag.ms is too low and could not be raised: compaction may"
+        " remove sequence ids before a snapshot has them."
+    ),
     "dedup_names": "Producer names whose sequence ids this node remembers, counted per partition.",
     "shadows_closed": (
         "Shadow topics of the cluster that cannot be read, because their source was deleted or created again."
