@@ -29,6 +29,10 @@ TICKETS: Final = 200_000
 """The limit of requests that own or wait on one node."""
 TICKETS_OF_ONE: Final = 50_000
 """The same, of one principal."""
+CONNECTIONS_KEPT: Final = 8
+"""The number of connections to which one request is bound, the newest ones: without a bound, each of thousands of
+connections could be bound to each of a principal's requests.
+"""
 LOST_KEPT: Final = 10_000
 """The limit of stored tokens that own nothing any more: a repetition of their request does not claim again."""
 
@@ -140,10 +144,14 @@ class Tickets:
         self.connect(ticket, client)
 
     def connect(self, ticket: Ticket, client: Client) -> None:
-        """Bind a request to a connection."""
+        """Bind a request to a connection; the newest `CONNECTIONS_KEPT` count."""
         ticket.clients.pop(client.connection_id, None)
         ticket.clients[client.connection_id] = client
         self._of_connection.setdefault(client.connection_id, {})[ticket.asked.token] = ticket
+        if len(ticket.clients) > CONNECTIONS_KEPT:
+            oldest = next(iter(ticket.clients))
+            del ticket.clients[oldest]
+            _take_out(self._of_connection, oldest, ticket)
 
     def of_connection(self, connection: int) -> list[Ticket]:
         """Returns the requests of a connection, and unbinds them from it."""

@@ -112,6 +112,21 @@ def test_tokens_of_what_is_over_are_remembered_up_to_a_bound(monkeypatch: Any) -
     assert len(tickets) == 0
 
 
+def test_a_request_is_bound_to_its_newest_connections_only() -> None:
+    """One principal may have 50,000 requests and thousands of connections: their product had no bound."""
+    tickets = Tickets()
+    ticket = Ticket(request(bytes(16), TARGETS[:1]), {}, None, {})
+    tickets.add(ticket, connection(0))
+    for number in range(1, 1_000):
+        tickets.connect(ticket, connection(number))
+    assert list(ticket.clients) == list(range(992, 1_000))
+    assert sum(map(len, tickets._of_connection.values())) == module.CONNECTIONS_KEPT
+    assert tickets.of_connection(0) == []
+    tickets.connect(ticket, connection(0))
+    assert ticket.client.connection_id == 0
+    assert tickets.of_connection(0) == [ticket]
+
+
 def test_a_connection_whose_end_was_told_already_speaks_for_no_request() -> None:
     """Its last request is begun behind its end: what hung on it would never be let go of."""
     rooms: Any = SimpleNamespace(coordinator=None)
