@@ -248,9 +248,9 @@ class SlotEpoch:
             return sorted(index for index, lane in lanes if lane.plain and lane.plain.next and lane.idle)
         return sorted(index for index, space in self._spaces.items() if space.next != space.base)
 
-    def touched(self) -> list[int]:
+    def touched(self) -> set[int]:
         """The partitions to which a batch was ever sent under this epoch."""
-        return sorted(index for index, lane in self._lanes.items() if lane.used)
+        return {index for index, lane in self._lanes.items() if lane.used}
 
     def acknowledged(self, partition: int) -> StampedSequence:
         """The last stamped sequence that is known to be in the log, `NOTHING` without one."""

@@ -429,7 +429,7 @@ async def test_a_session_has_state_for_the_partitions_it_writes_to_and_for_no_ot
     """64 sessions beside each other on a topic of 5,000 partitions took 0.6 to 1.3 GiB."""
     epoch = session.epoch
     assert (len(epoch._lanes), len(epoch._spaces)) == (0, 0)
-    assert (epoch.stands_at(), epoch.wrote(), epoch.touched()) == (dict(epoch.taken.bases), [], [])
+    assert (epoch.stands_at(), epoch.wrote(), epoch.touched()) == (dict(epoch.taken.bases), [], set())
     assert epoch.idle
     assert epoch.certain
     assert epoch.acknowledged(PARTITIONS[0]) == NOTHING
@@ -438,7 +438,7 @@ async def test_a_session_has_state_for_the_partitions_it_writes_to_and_for_no_ot
     session.next[99] = 0
     assert session.send(99) is None
     assert session.send(1) is not None
-    assert (list(epoch._lanes), list(epoch._spaces), epoch.touched()) == ([1], [1], [1])
+    assert (list(epoch._lanes), list(epoch._spaces), epoch.touched()) == ([1], [1], {1})
 
 
 async def test_a_lane_that_is_made_after_its_epoch_ended_is_closed(session: Session, leader: ScriptedBroker) -> None:
