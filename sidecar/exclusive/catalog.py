@@ -24,7 +24,7 @@ from metadata.ownership import AccessMode
 from metadata.policies import ANY, Policies, Policy, Under
 from sidecar.access.services import NodeServices
 from sidecar.changelog import ChangelogError, Entry, Key, Kind, Record, SlotName, StampedJournal
-from sidecar.exclusive.policies import PolicyBook, PolicyFields
+from sidecar.exclusive.policies import PolicyBook, PolicyFields, is_by_client
 from sidecar.exclusive.slots import SlotScope, generation_of
 from sidecar.fencing.record_writer import RecordWriter
 from sidecar.network.backoff import Retry
@@ -89,7 +89,8 @@ class _Written(NamedTuple):
 
 def _written(entry: Entry[state.Policy]) -> _Written:
     fields = PolicyFields.of_record(entry.value)
-    return _Written(entry, fields, Policy(fields.body(), max(1, entry.value.version)))
+    body = fields.body(by_client=entry.value.by_client)
+    return _Written(entry, fields, Policy(body, max(1, entry.value.version)))
 
 
 class UnservedError(ValueError):
@@ -126,6 +127,8 @@ class PolicyCatalog:
         """The offset of the last record of these policies."""
         self._highest = 0
         """The newest version that was ever read: none is given twice."""
+        self.by_clients: frozenset[str] = frozenset()
+        """The topics whose own policy a client made by asking for a mode, and no operator has changed since."""
         self.live: LiveNodes | None = None
         self.is_applied_everywhere = True
         self.beat: Callable[[], Awaitable[None]] = _no_beat
@@ -163,6 +166,7 @@ class PolicyCatalog:
             known = before.get(entry.key.topic)
             self._read[entry.key.topic] = known if known is not None and known.entry is entry else _written(entry)
         self.book = PolicyBook({name: each.fields for name, each in self._read.items()}, self._default)
+        self.by_clients = frozenset(name for name, each in self._read.items() if each.entry.value.by_client)
         self.version = max((each.entry.value.version for each in self._read.values()), default=0)
         self._offset = max((each.entry.offset for each in self._read.values()), default=-1)
         self._highest = max(self._highest, self.version)
@@ -229,12 +233,12 @@ class PolicyCatalog:
     def _alone(self, name: str) -> asyncio.Lock:
         return self._changing.setdefault(name, asyncio.Lock())
 
-    async def _decide(self, name: str, policy: PolicyFields | None, under: Under) -> int:
+    async def _decide(self, name: str, policy: PolicyFields | None, under: Under, *, by_client: bool = False) -> int:
         """Get the version of a change from Redis; `policy` None deletes."""
         store, known, token = self._services.store, self._known(), secrets.token_bytes(16)
         if policy is None:
             return await store.delete_policy(name, known, token, under=under)
-        return await store.set_policy(name, policy.body(), known, token, under=under)
+        return await store.set_policy(name, policy.body(by_client=by_client), known, token, under=under)
 
     async def _until_not_fenced(self, name: str, change: Callable[[], Awaitable[ResultT]]) -> ResultT:
         """Make a change, and repeat it on top if another node changes the same policy at the same time."""
@@ -250,14 +254,12 @@ class PolicyCatalog:
         """Store a topic's first policy; returns False if another node was first. Redis chooses one node: several nodes
         that try at the same time would fence each other.
         """
-        store, token = self._services.store, secrets.token_bytes(16)
-        version = await store.set_policy(topic, policy.body(), self._known(), token, only_new=True)
+        store, token, body = self._services.store, secrets.token_bytes(16), policy.body(by_client=True)
+        version = await store.set_policy(topic, body, self._known(), token, only_new=True)
         if version:
             # If `_finish` fails, the next one to ask finishes without a wait.
             self._undone[topic] = _Undone(version, -inf)
-            await self._finish(
-                topic, Policy(policy.body(), version), lambda: self.book.effective(topic) is None, _A_CLIENT
-            )
+            await self._finish(topic, Policy(body, version), lambda: self.book.effective(topic) is None, _A_CLIENT)
         return bool(version)
 
     async def _finish(
@@ -273,7 +275,7 @@ class PolicyCatalog:
             patience = _FINISH_S if undone is None else undone.patience
             self._undone[name] = _Undone(policy.version, now, patience)
             return
-        decided = PolicyFields.of_body(policy.body)
+        decided, by_client = PolicyFields.of_body(policy.body), is_by_client(policy.body)
         stamping = 0.0 if decided.log_append_time is None else _STAMP_S  # Kafka is asked first
         if now - undone.since <= undone.patience + stamping:
             return
@@ -281,26 +283,42 @@ class PolicyCatalog:
             writer = await self._writer.open(name)
             if self.book.exact(name) is None and (is_wanted is None or is_wanted()):
                 wanted = replace(decided, log_append_time=None)  # this setting in Kafka was not made
-                await self._write_down(writer, name, wanted, await self._decide(name, wanted, ANY), by)
+                version = await self._decide(name, wanted, ANY, by_client=by_client)
+                await self._write_down(writer, name, wanted, version, by, by_client=by_client)
         except FencedError:
             patience = min(_PATIENCE_S, undone.patience * _RANDOM.uniform(1.0, 3.0))
             self._undone[name] = undone._replace(since=asyncio.get_running_loop().time(), patience=patience)
             raise
         self._undone.pop(name, None)
 
-    async def delete(self, name: str, generations: Generations = None, by: str = "") -> bool:
-        """Delete a policy; returns whether there was one. Raises what `set` raises."""
+    async def delete(
+        self, name: str, generations: Generations = None, by: str = "", is_wanted: Callable[[], bool] = lambda: True
+    ) -> bool:
+        """Delete a policy; returns whether that was done: there was one, and `is_wanted` returned True after every
+        earlier change was read. Raises what `set` raises.
+        """
         there = self.book.exact(name) is not None
-        return there and await self._until_not_fenced(name, lambda: self._delete(name, generations, by))
+        return there and await self._until_not_fenced(name, lambda: self._delete(name, generations, by, is_wanted))
 
-    async def _delete(self, name: str, generations: Generations, by: str) -> bool:
+    async def _delete(self, name: str, generations: Generations, by: str, is_wanted: Callable[[], bool]) -> bool:
         writer = await self._writer.open(name)
-        if self.book.exact(name) is None:
+        if self.book.exact(name) is None or not is_wanted():
             return False
         under = await self._under(name, generations)
         await self._decide(name, None, under)
         await self._write_down(writer, name, None, by=by)
         return True
+
+    async def hold(self, topic: str) -> None:
+        """Make sure that a topic keeps its policy, behind the fence of its master slot and before anybody may write: a
+        deletion that began before the fence, as no client was left, is read here or refused by Kafka. Raises
+        `KafkaError` 5 LEADER_NOT_AVAILABLE if the topic has no policy, and what `RecordWriter.open` raises.
+        """
+        if topic in self.by_clients:
+            async with self._alone(topic):
+                await self._writer.open(topic)
+        if self.book.effective(topic) is None:
+            raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"{topic} has no policy any more; try again")
 
     async def _under(self, name: str, generations: Generations) -> Under:
         """The condition that Redis checks in one step with the change: a claim is before or after both."""
@@ -332,12 +350,20 @@ class PolicyCatalog:
         self.settings_changed()
 
     async def _write_down(
-        self, writer: StampedJournal, name: str, policy: PolicyFields | None, version: int = 0, by: str = ""
+        self,
+        writer: StampedJournal,
+        name: str,
+        policy: PolicyFields | None,
+        version: int = 0,
+        by: str = "",
+        *,
+        by_client: bool = False,
     ) -> None:
         """Store a change, wait until every node applies it, and report it; `policy` None: it is deleted."""
         changelog = self._services.changelog
         at_ms = changelog.clock.now_ms()
-        record = Record(Key(Kind.POLICY, name), None if policy is None else policy.to_record(version, at_ms))
+        value = None if policy is None else policy.to_record(version, at_ms, by_client=by_client)
+        record = Record(Key(Kind.POLICY, name), value)
         await changelog.tailer.reached(await writer.append([record]), timeout=_SEEN_S)
         try:
             await self._applied()

@@ -1,5 +1,6 @@
 """How an owner loses its topic: its connections end, an administrator releases or fences it, its node hands it over.
 
+A policy that a client made by asking for a mode ends with the last of them (`end_policy`).
 When an owner's last connection closes, the topic is released at once, as in PIP-68, or after the grace, unless the
 session connects or writes before.
 """
@@ -12,6 +13,7 @@ from metadata.ownership import AccessMode
 from sidecar.changelog import Key, Kind, Record
 from sidecar.exclusive.answers import MOVED
 from sidecar.exclusive.ownership import Holder
+from sidecar.exclusive.policy_use import Use
 from sidecar.exclusive.requests import NOBODY, Purpose, Request
 from sidecar.exclusive.slots import check_generation, generation_of
 from sidecar.exclusive.topic_takeovers import TopicTakeovers
@@ -20,6 +22,8 @@ from sidecar.protocol.session import Session
 from sidecar.v1 import state_pb2 as state
 
 _SEEN_S: Final = 5.0
+_NOBODY_ASKS: Final = "the end of the last session that asked for a mode"
+"""The author of such a change, for the history."""
 
 
 class Ending:
@@ -29,6 +33,8 @@ class Ending:
         self._topic = topic
         self._env = topic.env
         self._timer: asyncio.TimerHandle | None = None
+        self._is_split = False
+        """Whether the owner and all slots were fenced before the policy ended, so that `ungoverned` has not to."""
 
     # Without a connection -------------------------------------------------------------------------------------------
 
@@ -119,8 +125,48 @@ class Ending:
         """Remove the owner of a topic without a policy: other clients may write to it now."""
         operations = self._topic.writer.operations
         await operations.over()
-        await asyncio.wait([operations.begin(partial(self._topic.run, Request(Purpose.SPLIT)))])
+        if not self._is_split:
+            await asyncio.wait([operations.begin(partial(self._topic.run, Request(Purpose.SPLIT)))])
         await self.hand_back()
+
+    # With its policy ------------------------------------------------------------------------------------------------
+
+    def use(self) -> Use:
+        """What the topic is used for now by sessions that asked for a mode."""
+        topic = self._topic
+        topic.queue.sessions()  # without those that have not tried again in time
+        return Use(
+            topic.owner.holder,
+            bool(topic.newcomers.order),
+            any(found.claimant.mode is not None for found in topic.shared.connected()),
+            topic.shared.awaited_until,
+        )
+
+    async def end_policy(self) -> None:
+        """End the policy that a client made, unless somebody uses it: as an operation, so that claims wait and are made
+        anew on a topic without a policy. If no node serves the topic, this one begins to, and the policy stays.
+        """
+        topic, operations = self._topic, self._topic.writer.operations
+        if not (operations.busy or self.use().is_on(self._env.now())):
+            adopt = partial(topic.run, Request(Purpose.ADOPT))
+            await asyncio.wait([operations.begin(self._end_policy if topic.serving else adopt)])
+
+    async def _end_policy(self) -> None:
+        topic, catalog, view = self._topic, self._env.catalog, self._env.changelog.view
+        await topic.run(Request(Purpose.SPLIT))  # whoever comes back gets the next generation, behind a fence
+        topic.reread()
+        taken = topic.taken
+        assert taken is not None
+
+        def is_wanted() -> bool:
+            """No operator changed the policy since, and no node took the topic: see `PolicyCatalog.hold`."""
+            return topic.name in catalog.by_clients and view.epoch(taken.stamp.producer_id) == taken.stamp.epoch
+
+        self._is_split = True
+        try:
+            await catalog.delete(topic.name, by=_NOBODY_ASKS, is_wanted=is_wanted)
+        finally:
+            self._is_split = topic.is_dropped
 
     async def hand_back(self) -> None:
         """The node leaves, or lost the right to serve: finish the batches in flight and stop serving."""

@@ -16,6 +16,7 @@ from sidecar.exclusive.forgetting import Forgetting
 from sidecar.exclusive.partitions import PartitionedTopic, Topic
 from sidecar.exclusive.policies import Scope
 from sidecar.exclusive.producers import Topics
+from sidecar.exclusive.topic import GovernedTopic
 from sidecar.fencing.expiry import KeepAlive
 
 _ORPHANS_S: Final = 2.0
@@ -63,6 +64,11 @@ class GovernedTopics(Topics):
         names = {*self.catalog.book.topics, *self._topics, *(name for name in owned if view.opened(name))}
         return sorted(name for name in names if self.resolver.kind(name.encode()) is TopicKind.GOVERNED)
 
+    def whole(self, name: str) -> GovernedTopic | None:
+        """The state of a topic; None if its partitions have their own owners."""
+        found = self.topic(name)
+        return found if isinstance(found, GovernedTopic) else None
+
     # The changelog ------------------------------------------------------------------------------------------------
 
     def _changed(self, change: Change) -> None:
@@ -92,6 +98,7 @@ class GovernedTopics(Topics):
         for name, topic in list(self._topics.items()):
             if book.effective(name) is None:
                 del self._topics[name], self.by_name[name.encode()]
+                topic.is_dropped = True
                 self._replaced(topic)
                 if topic.serving:
                     self.tasks.start(topic.ungoverned())

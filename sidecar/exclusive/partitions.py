@@ -43,6 +43,8 @@ class PartitionedTopic:
         self.refusals = refusals
         self.scope = SlotScope(name)
         self.serving = False
+        self.is_dropped = False
+        """As of `GovernedTopic`."""
         self.upkeep = Upkeep(environment.terms, environment.changelog.clock)
         self.partitions: dict[int, GovernedTopic] = {}
         self._env = environment

@@ -38,25 +38,27 @@ class PolicyFields:
         """The policy with the fields that a change names."""
         return PolicyFields(*[_first(getattr(change, f.name), getattr(self, f.name)) for f in fields(self)])
 
-    def body(self) -> str:
-        """The form for the metadata store (JSON)."""
-        return json.dumps({name: value for name, value in asdict(self).items() if value is not None})
+    def body(self, *, by_client: bool = False) -> str:
+        """The form for the metadata store (JSON). `by_client`: a client made the policy by asking for a mode."""
+        found = {name: value for name, value in asdict(self).items() if value is not None}
+        return json.dumps(found | {_BY_CLIENT: True} if by_client else found)
 
     @classmethod
     def of_body(cls, body: str) -> PolicyFields:
-        """The opposite of `body`."""
-        found: dict[str, Any] = json.loads(body)
+        """The opposite of `body`; names of a newer version are ignored."""
+        names = {f.name for f in fields(cls)}
+        found: dict[str, Any] = {name: value for name, value in json.loads(body).items() if name in names}
         if "access_mode" in found:
             found["access_mode"] = AccessMode(found["access_mode"])
         if "scope" in found:
             found["scope"] = Scope(found["scope"])
         return cls(**found)
 
-    def to_record(self, version: int, at_ms: int) -> state.Policy:
-        """The form for the changelog."""
+    def to_record(self, version: int, at_ms: int, *, by_client: bool = False) -> state.Policy:
+        """The form for the changelog; `by_client` as in `body`."""
         found = {name: value for name, value in asdict(self).items() if value is not None}
         numbers: dict[str, Any] = {name: spelling[found[name]] for name, spelling in _NUMBERS.items() if name in found}
-        return state.Policy(version=version, at_ms=at_ms, **(found | numbers))
+        return state.Policy(version=version, at_ms=at_ms, by_client=by_client, **(found | numbers))
 
     @classmethod
     def of_record(cls, record: state.Policy) -> PolicyFields:
@@ -68,6 +70,12 @@ class PolicyFields:
         return cls(**(found | names))
 
 
+def is_by_client(body: str) -> bool:
+    """Whether a client made the policy with this body."""
+    return bool(json.loads(body).get(_BY_CLIENT))
+
+
+_BY_CLIENT: Final = "by_client"
 _NUMBERS: Final[Mapping[str, Mapping[Any, Any]]] = {
     "access_mode": MODE_NUMBERS,
     "scope": {Scope.TOPIC: state.SCOPE_TOPIC, Scope.PARTITION: state.SCOPE_PARTITION},

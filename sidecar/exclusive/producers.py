@@ -15,6 +15,7 @@ from typing import Final
 from metadata.ownership import AccessMode
 from sidecar.dedup.turned_away import KeptBytes
 from sidecar.exclusive.admission import PENDING, ExistingPartitions, checked_header
+from sidecar.exclusive.answers import MOVED
 from sidecar.exclusive.claims import Claimant
 from sidecar.exclusive.environment import Environment
 from sidecar.exclusive.interfaces import Owning, Producing
@@ -124,6 +125,9 @@ class Producers:
         )
         if self._topics.draining:
             answer(Outcome(ErrorCode.NOT_LEADER_OR_FOLLOWER, message="this node is shutting down"))
+            return
+        if topic is None and self._topics.policy_of(part.topic.decode()) is None:
+            answer(MOVED)  # its policy ended since the request was read
             return
         if not self._topics.forwarder.admit(len(batch)):
             answer(Outcome(ErrorCode.NOT_ENOUGH_REPLICAS, message="the retry buffer of this node is full; try again"))

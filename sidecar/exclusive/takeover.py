@@ -10,7 +10,8 @@ each step that was left out or moved:
 3. Fence every partition and the ownership partition at E; a takeover of a whole topic fences all its slots. The
    partitions must be those that step 2 looked at, else the takeover starts again. Step 0 fails unless they include
    every partition that an epoch wrote to.
-4. Read the ownership topic up to that marker: the records that step 0 read must still be the newest.
+4. Read the ownership topic up to that marker: the records that step 0 read must still be the newest. Before anybody
+   may write, make sure that the topic keeps its policy (`PolicyCatalog.hold`).
 5. Read the logs from the tails on, for each slot up to its own marker: this finds the batches that its previous epoch
    appended in between. Slots are fenced one after another, so one may write after the marker of another.
 6. Append `Serving` (and `Ownership`), stamped with E, sequence 0: the commit point.
@@ -29,7 +30,7 @@ step 6 writes.
 """
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 from uuid import UUID
@@ -124,20 +125,25 @@ class Takeover:
         self._records = SlotRecords(services.changelog.view, services.changelog.clock, scope, request, master)
         self._arbitration = Arbitration(services, scope, request)
 
-    async def run(self, granted: Callable[[], None] = lambda: None) -> TakenSlot:
+    async def run(
+        self, granted: Callable[[], None] = lambda: None, fenced: Callable[[], Awaitable[None]] | None = None
+    ) -> TakenSlot:
         """Perform the takeover. `granted` is called when the claim is granted: writers under older epochs should stop.
+        `fenced` is called behind the fence, before anything is committed; what it raises ends the takeover.
 
         Raises `OutdatedMasterError`, `GenerationError`, `HeldError`, `LostRaceError`, `KafkaError`,
         `MetadataUnavailable`, and what the rooms below raise.
         """
         # Model: StartOver.
         for _ in range(_ATTEMPTS):
-            taken = await self._attempt(granted)
+            taken = await self._attempt(granted, fenced)
             if taken is not None:
                 return taken
         raise LostRaceError(f"the ownership of {self._scope.resource} kept changing")
 
-    async def _attempt(self, granted: Callable[[], None]) -> TakenSlot | None:
+    async def _attempt(
+        self, granted: Callable[[], None], is_fenced: Callable[[], Awaitable[None]] | None
+    ) -> TakenSlot | None:
         """Perform all steps in order. Returns None if they were disturbed and have to start again."""
         start = await self._look()
         token, generation = await self._arbitration.claim(start.known.ownership, start.known.opened, keeps=start.keeps)
@@ -148,6 +154,8 @@ class Takeover:
             fenced = await self._fence(noted, start.known.others)
             if not await self._still_holds(start, fenced):
                 return None
+            if is_fenced is not None:
+                await is_fenced()
             ends = await noted.reader.ends(start.partitions)
             sequences = await self._sequences(start, noted, fenced, ends)
             if sequences is None:

@@ -162,6 +162,9 @@ class GovernedTopic(TopicTakeovers):
         ):
             self._forward(offer, self.writer.epoch)
             return
+        if self.is_dropped:
+            operations.answer(offer, MOVED)  # its client asks anew
+            return
         now = self._env.now()
         verdict = claims.judge(self._situation(claimant, now), claimant, now)
         step = verdict.step

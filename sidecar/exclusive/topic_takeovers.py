@@ -10,6 +10,8 @@ import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
+from typing import Final
 
 from metadata import MetadataUnavailable
 from metadata.ownership import AccessMode
@@ -39,6 +41,9 @@ from sidecar.protocol.errors import ErrorCode, KafkaError
 from sidecar.protocol.ids import Stamp
 from sidecar.protocol.session import Session
 
+_LETS_WRITE: Final = frozenset({Purpose.CLAIM, Purpose.RESUME, Purpose.SHARE})
+"""Takeovers after which sessions write."""
+
 
 class TopicTakeovers(ABC):
     """One topic or partition: its parts and its takeovers. `taken`: what the newest takeover returned, while this
@@ -60,6 +65,8 @@ class TopicTakeovers(ABC):
         self.scope = scope or SlotScope(name)
         self.whole = whole
         self.serving = False
+        self.is_dropped = False
+        """The topic lost its policy: this object grants nothing any more."""
         self.refusals = refusals
         self.upkeep = whole.upkeep if whole is not None else Upkeep(environment.terms, environment.changelog.clock)
         self.newcomers = Newcomers(environment.reconnect_grace)
@@ -191,7 +198,9 @@ class TopicTakeovers(ABC):
         started, began, ids = self._env.now(), upkeep.now(), self.ids
         takeover = Takeover(self._env.services, self.scope, request, master, upkeep.trusted_ms, ids)
         try:
-            taken = await takeover.run(self.stop_writing)
+            holds = self.whole is None and request.purpose in _LETS_WRITE
+            hold = partial(self._env.catalog.hold, self.name) if holds else None
+            taken = await takeover.run(self.stop_writing, hold)
         except OutdatedMasterError:
             assert self.whole is not None
             self.whole.outdated()

@@ -19,6 +19,7 @@ import structlog
 from metadata import MetadataError, MetadataMisconfigured, MetadataUnavailable, NodeIdTaken
 from sidecar.changelog import Changelog, ChangelogError
 from sidecar.cluster.nodes import NodeDirectory
+from sidecar.exclusive.client_policies import ClientPolicies
 from sidecar.gateway.enforcement import AclMirror
 from sidecar.gateway.handler import Gateway
 from sidecar.network.idling import ClientWatch
@@ -123,6 +124,7 @@ class Node(Parts):
                 "idle clients": idle.run,
                 "keep-alive": rooms.keeper.run,
                 "snapshots": rooms.governed.keep_ids,
+                "policies of clients": ClientPolicies(rooms.governed).run,
                 "claims": rooms.claims.lease.run,
                 "shadows": rooms.shadow_keeper.run,
                 "cursors": rooms.cursors.keep,

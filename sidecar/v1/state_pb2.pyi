@@ -316,7 +316,7 @@ class Claim(_message.Message):
     def __init__(self, group: _Optional[str] = ..., resource: _Optional[_Union[_control_pb2.Resource, _Mapping]] = ..., generation: _Optional[int] = ..., session: _Optional[str] = ..., name: _Optional[str] = ..., mode: _Optional[_Union[_control_pb2.AccessMode, str]] = ..., since_ms: _Optional[int] = ..., token: _Optional[bytes] = ..., client: _Optional[str] = ..., deposed: _Optional[_Iterable[str]] = ..., principal: _Optional[str] = ...) -> None: ...
 
 class Policy(_message.Message):
-    __slots__ = ("access_mode", "deduplication", "exclusive_reader", "scope", "log_append_time", "version", "at_ms")
+    __slots__ = ("access_mode", "deduplication", "exclusive_reader", "scope", "log_append_time", "version", "at_ms", "by_client")
     ACCESS_MODE_FIELD_NUMBER: _ClassVar[int]
     DEDUPLICATION_FIELD_NUMBER: _ClassVar[int]
     EXCLUSIVE_READER_FIELD_NUMBER: _ClassVar[int]
@@ -324,6 +324,7 @@ class Policy(_message.Message):
     LOG_APPEND_TIME_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     AT_MS_FIELD_NUMBER: _ClassVar[int]
+    BY_CLIENT_FIELD_NUMBER: _ClassVar[int]
     access_mode: _control_pb2.AccessMode
     deduplication: bool
     exclusive_reader: bool
@@ -331,7 +332,8 @@ class Policy(_message.Message):
     log_append_time: bool
     version: int
     at_ms: int
-    def __init__(self, access_mode: _Optional[_Union[_control_pb2.AccessMode, str]] = ..., deduplication: _Optional[bool] = ..., exclusive_reader: _Optional[bool] = ..., scope: _Optional[_Union[Scope, str]] = ..., log_append_time: _Optional[bool] = ..., version: _Optional[int] = ..., at_ms: _Optional[int] = ...) -> None: ...
+    by_client: bool
+    def __init__(self, access_mode: _Optional[_Union[_control_pb2.AccessMode, str]] = ..., deduplication: _Optional[bool] = ..., exclusive_reader: _Optional[bool] = ..., scope: _Optional[_Union[Scope, str]] = ..., log_append_time: _Optional[bool] = ..., version: _Optional[int] = ..., at_ms: _Optional[int] = ..., by_client: _Optional[bool] = ...) -> None: ...
 
 class Shadow(_message.Message):
     __slots__ = ("source", "source_topic_id", "topic_id", "created_ms", "allow", "auto_reset_backlog_entries", "closed")

@@ -106,7 +106,8 @@ class Gate:
 
 
 class GatedStore(MetadataStore):
-    """Redis, step by step: `claim`, `serve`, `publish`, `release`, `abandon`, `forget`, `policies`, `set_policy`."""
+    """Redis, step by step: `claim`, `serve`, `publish`, `release`, `abandon`, `forget`, `policies`, `set_policy`,
+    `delete_policy`."""
 
     gates: Gates
 
@@ -129,6 +130,9 @@ class GatedStore(MetadataStore):
 
     async def set_policy(self, *args: Any, **options: Any) -> Any:
         return await self._gated("set_policy", super().set_policy(*args, **options))
+
+    async def delete_policy(self, *args: Any, **options: Any) -> Any:
+        return await self._gated("delete_policy", super().delete_policy(*args, **options))
 
     async def publish(self, *args: Any, **options: Any) -> Any:
         return await self._gated("publish", super().publish(*args, **options))

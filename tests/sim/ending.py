@@ -17,7 +17,7 @@ from tests.sim.net import Weather
 from tests.sim.world import TOPICS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from tests.sim.ledger import Sent
     from tests.sim.play import Play
@@ -27,6 +27,8 @@ _CALM_S: Final = 12.0
 _QUIET_S: Final = 8.0
 _PROBE_S: Final = 40.0
 _REST_S: Final = 10.0
+_POLICIES_S: Final = 150.0
+"""A policy that a client made ends within two graces, and within a minute if its end failed before."""
 _LOOK_S: Final = 0.05
 _ASK: Final = "ask for a mode in client.id"
 _DEFINITE: Final = frozenset({42, 43, 44, 48, 87, 90, 32, 10})
@@ -185,6 +187,17 @@ def rest(play: Play) -> None:
         play.leave(producer, host)
     _wait(play, _REST_S, lambda: not list(at_rest(play.world.nodes)))
     play.stuck += at_rest(play.world.nodes)
+    _wait(play, _POLICIES_S, lambda: not list(_left_policies(play)))
+    play.stuck += _left_policies(play)
+
+
+def _left_policies(play: Play) -> Iterator[str]:
+    """Policies that clients made and that nodes still apply."""
+    for number, process in play.world.nodes.items():
+        rooms = process.node.rooms
+        if process.host.alive and rooms is not None:
+            for topic in sorted(rooms.governed.catalog.by_clients & play.topics):
+                yield f"node {number} still applies the policy that a client made for {topic}"
 
 
 def _behind(play: Play, consumer: clients.Consumer) -> str:

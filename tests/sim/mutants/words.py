@@ -1,10 +1,11 @@
-"""Mutants of what operators are told of policies and shadows."""
+"""Mutants of what operators are told of policies and shadows, and of policies that clients make."""
 
 from __future__ import annotations
 
 from typing import Final
 
 from tests.sim.history import Step
+from tests.sim.mutants.bias import Bias
 from tests.sim.mutants.edits import Edit
 from tests.sim.mutants.mutant import Mutant
 from tests.sim.mutants.schedules import Schedule
@@ -44,7 +45,31 @@ def _away(action: str) -> Schedule:
     )
 
 
+_COME_AND_GO: Final = Bias(
+    ("ordinary",),
+    {"suspend node": 5, "kill node": 3, "drain node": 3, "refuse": 3, "cut path": 2, "silence redis": 2},
+    count=(0, 3, 6),
+    modes=("exclusive", "exclusive", "shared", "wait_for_exclusive", ""),
+    rivals=(2, 4, 6),
+    rival_modes=("", "exclusive", "wait_for_exclusive", "exclusive_with_fencing", "shared"),
+    restarts=(1, 3),
+    batches=12,
+    every=(0.02, 0.1),
+    length=(8.0, 14.0),
+    nodes=(1, 2, 3),
+)
+"""Clients that ask for a mode on a topic without a policy, leave, and come back."""
+
 MUTANTS: Final = (
+    Mutant(
+        "policies of clients stay",
+        "DESIGN 16",
+        "A topic stays governed for ever because a client once asked for a mode.",
+        (Edit("sidecar/node/node.py", '"policies of clients": ClientPolicies(rooms.governed).run,', ""),),
+        _COME_AND_GO,
+        seeds=10,
+        by=("stuck",),
+    ),
     Mutant(
         "changes of policies are not fenced",
         "DESIGN 5",

@@ -121,7 +121,7 @@ async def test_a_decision_is_left_to_its_node_as_long_as_that_may_ask_kafka_firs
     monkeypatch.setattr("sidecar.exclusive.catalog.asyncio.get_running_loop", lambda: loop)
     monkeypatch.setattr(node._writer, "open", AsyncMock())
     monkeypatch.setattr(node, "_decide", AsyncMock(return_value=2))
-    monkeypatch.setattr(node, "_write_down", AsyncMock(side_effect=lambda *_: finished.append(now[0])))
+    monkeypatch.setattr(node, "_write_down", AsyncMock(side_effect=lambda *_, **__: finished.append(now[0])))
     decided = Policy(PolicyFields(AccessMode.SHARED, log_append_time=log_append_time).body(), 1)
     while not finished:
         await node._finish("orders", decided)

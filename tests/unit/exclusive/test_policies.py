@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from metadata.ownership import AccessMode
-from sidecar.exclusive.policies import PolicyBook, PolicyFields, Scope
+from sidecar.exclusive.policies import PolicyBook, PolicyFields, Scope, is_by_client
 from sidecar.v1 import state_pb2 as state
 
 flags = st.none() | st.booleans()
@@ -133,3 +133,17 @@ def test_a_mode_or_scope_of_a_newer_node_leaves_the_decision_to_wider_policies(n
 @given(policies)
 def test_what_redis_keeps_is_what_is_read_again(policy: PolicyFields) -> None:
     assert PolicyFields.of_body(policy.body()) == policy
+
+
+@pytest.mark.parametrize("by_client", [False, True])
+def test_who_made_a_policy_is_told_to_redis_and_recorded(by_client: bool) -> None:
+    policy = PolicyFields(AccessMode.SHARED)
+    body = policy.body(by_client=by_client)
+    assert is_by_client(body) is by_client
+    assert PolicyFields.of_body(body) == policy
+    record = policy.to_record(1, 0, by_client=by_client)
+    assert (record.by_client, PolicyFields.of_record(record)) == (by_client, policy)
+
+
+def test_what_a_newer_version_tells_redis_is_ignored() -> None:
+    assert PolicyFields.of_body('{"access_mode": "exclusive", "colour": "red"}') == PolicyFields(AccessMode.EXCLUSIVE)
