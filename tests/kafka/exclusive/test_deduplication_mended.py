@@ -14,6 +14,7 @@ import pytest
 from redis.asyncio import Redis
 
 from metadata.ownership import AccessMode
+from sidecar.cluster.logs import LogReader
 from sidecar.dedup.topic import TopicIds
 from sidecar.exclusive.policies import PolicyFields, Scope
 from tests.conftest import Unique
@@ -104,18 +105,17 @@ async def test_an_empty_answer_is_not_the_end_of_the_log(
 ) -> None:
     """A leader just elected knows a lower high watermark for a while; reading ended there, and ids were missed."""
     async with after_a_crash(services, unique("d")) as (second, topic):
-        logs = second.governed.ids.logs
-        ask, lagged = logs._ask, 0
+        ask, lagged = LogReader._ask, 0
 
-        async def lags_once(leader: int, partition: Any, *rest: Any) -> Any:
+        async def lags_once(logs: LogReader, leader: int, partition: Any, *rest: Any) -> Any:
             nonlocal lagged
-            answer: Any = await ask(leader, partition, *rest)
+            answer: Any = await ask(logs, leader, partition, *rest)
             if lagged or partition.topic != topic:
                 return answer
             lagged += 1
             return type(answer)(0, 0, 0, 0, b"")  # its high watermark is 0
 
-        monkeypatch.setattr(logs, "_ask", lags_once)
+        monkeypatch.setattr(LogReader, "_ask", lags_once)
         billing = second.connect("billing")
         await until(lambda: billing.send_ids(topic, [2], sequence=0))
         assert lagged == 1
@@ -127,18 +127,17 @@ async def test_what_retention_takes_while_the_log_is_read_is_not_taken_for_known
 ) -> None:
     """The reader went on where the log began by then, and ids that had been in it were written again."""
     async with after_a_crash(services, unique("d")) as (second, topic):
-        logs = second.governed.ids.logs
-        ends, taken = logs.ends, 0
+        ends, taken = LogReader.ends, 0
 
-        async def and_then_retention(name: str, *rest: Any) -> dict[int, int]:
+        async def and_then_retention(logs: LogReader, name: str, *rest: Any) -> dict[int, int]:
             nonlocal taken
-            found = await ends(name, *rest)
+            found = await ends(logs, name, *rest)
             if name == topic and not taken:
                 taken += 1
                 await asyncio.to_thread(delete_records, services.kafka_bootstrap, topic)
             return found
 
-        monkeypatch.setattr(logs, "ends", and_then_retention)
+        monkeypatch.setattr(LogReader, "ends", and_then_retention)
         billing = second.connect("billing")
 
         async def stopped() -> bool:
