@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from metadata.ownership import AccessMode
+from sidecar.cluster.logs import LogReader
 from sidecar.dedup.topic import TopicIds
 from sidecar.exclusive.policies import PolicyFields
 from sidecar.forwarder.lane import Lane
@@ -134,24 +135,23 @@ async def test_a_second_look_at_one_partition_leaves_what_others_have_under_way(
             assert (await write(seed, topic, 0, partition=partition))[0] == 0
         before.crash()
     async with open_room(kafka, redis, cluster, node_id=2, grace=0.1) as room:
-        logs = room.governed.ids.logs
-        fetch, ends, gate = logs.fetch, logs.ends, Gate()
+        fetch, ends, gate = LogReader.fetch, LogReader.ends, Gate()
         failing, failed = True, 0
 
-        async def fails_for_one(partition: Any, *rest: Any) -> bytes:
+        async def fails_for_one(logs: LogReader, partition: Any, *rest: Any) -> bytes:
             nonlocal failed
             if failing and partition == (topic, 1):
                 failed += 1
                 raise KafkaError(6, "no leader for a while")
-            return await fetch(partition, *rest)
+            return await fetch(logs, partition, *rest)
 
-        async def held_for_the_other(name: str, partitions: list[int]) -> dict[int, int]:
-            found = await ends(name, partitions)
+        async def held_for_the_other(logs: LogReader, name: str, partitions: list[int]) -> dict[int, int]:
+            found = await ends(logs, name, partitions)
             if list(partitions) == [0] and name == topic:
                 await gate.pass_through()
             return found
 
-        monkeypatch.setattr(logs, "fetch", fails_for_one)
+        monkeypatch.setattr(LogReader, "fetch", fails_for_one)
         monkeypatch.setattr("sidecar.dedup.topic._AGAIN_S", 0.1)
         other, gone = room.connect("other"), room.connect("gone", plain=True)
         await until(lambda: other.send_ids(topic, [0], sequence=0))
@@ -159,7 +159,7 @@ async def test_a_second_look_at_one_partition_leaves_what_others_have_under_way(
         with slow_leader(room) as batches:
             theirs, first = other.begin(topic, ids=[1], sequence=1), gone.begin(topic, ids=[1])
             assert len(batches) == 2
-        monkeypatch.setattr(logs, "ends", held_for_the_other)
+        monkeypatch.setattr(LogReader, "ends", held_for_the_other)
         gone.close()
         third = room.connect("heir").begin(topic, ids=[0])  # gets the slot of `gone`
         await gate.reached()
