@@ -214,7 +214,8 @@ class Topic:
 
     `generation` rises with each owner, 0: never owned. Where each partition has its own owner (`policy.scope` is
     partition) `owners` has them and `owner` is None. `producers` are the newest names, if the answering node serves
-    the topic. `deduplication_state`: off, idle, reading, ready, lost or elsewhere; None for a prefix.
+    the topic. `deduplication_state`: off, idle, reading, ready, lost or elsewhere; None for a prefix. `warnings`: only
+    after a change of the policy, what is weaker, or may not work, on the topics that it covers; None: nothing.
     """
 
     topic: str

@@ -69,10 +69,12 @@ class ExclusiveProducer:
     that are in the log already have `duplicate`. A repeated record has to go to the same partition, so one without key
     and partition goes to partition id modulo their number. With several partitions `last_sequence_id` is the lowest of
     them: higher ids may be in some logs, and a *new* record under such an id would be dropped as a duplicate. So resume
-    with your own records from there, not with other records under the next numbers. Records are dropped in two more
-    cases: a record that failed while a later one of its partition, in flight at the same time, got into the log (if
-    every record counts send one at a time, or by `send_all`, which writes none behind one that failed); and a name that
-    the node forgot to make room for newer ones: `last_sequence_id` is -1 then, although its records are in the log.
+    with your own records from there, not with other records under the next numbers. Records are dropped in one more
+    case: a record that failed while a later one of its partition, in flight at the same time, got into the log. If
+    every record counts, send one at a time, or by `send_all`, which writes none behind one that failed.
+
+    A node may forget a name to make room for newer ones. Then `last_sequence_id` is -1 although records of that name
+    are in the log, and a record that is sent again is written a second time.
 
     `create=NewTopic(partitions=6)` makes the topic where it is missing; without it that is an error with code 3.
 
