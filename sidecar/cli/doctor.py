@@ -130,7 +130,7 @@ def _examine(shared: Shared) -> list[Finding]:
             check_advertised(resolved.settings, view.status),
             nothing()
             if "kafka" in looked.unknown
-            else check_kafka(looked.settings, view.governed, view.shadows, view.nodes),
+            else check_kafka(looked.settings, view.governed, view.shadows, view.nodes, view.with_ids),
             nothing() if "redis" in looked.unknown else check_redis(looked.settings),
         )
         return [each for part in parts for each in part]

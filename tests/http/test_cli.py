@@ -224,16 +224,6 @@ def test_the_doctor_finds_topics_whose_sequence_ids_are_lost(running: Running, m
     assert "sidecar topic show" in found["remedy"]
 
 
-def test_the_doctor_finds_topics_whose_ids_compaction_may_take(running: Running, monkeypatch: pytest.MonkeyPatch):
-    running.node.deduplicated = Deduplicated(ready=4, unprotected=1)
-    for check in ("check_kafka", "check_redis", "check_advertised"):
-        monkeypatch.setattr(f"sidecar.cli.doctor.{check}", nothing_found)
-    said = run("--admin-url", running.url, "doctor", "-o", "json")
-    (found,) = [each for each in json.loads(said.out)["checks"] if each["name"] == "compaction"]
-    assert found["level"] == "warn"
-    assert "min.compaction.lag.ms" in found["remedy"]
-
-
 def test_the_doctor_warns_before_names_are_forgotten(running: Running, monkeypatch: pytest.MonkeyPatch):
     running.node.deduplicated = Deduplicated(ready=4, crowded=1)
     for check in ("check_kafka", "check_redis", "check_advertised"):

@@ -122,6 +122,19 @@ def test_weak_settings_of_topics_are_warned_of_when_a_policy_is_set_and_by_the_d
     assert (found["fences"]["detail"], found["readers to the end"]["detail"]) == (of_settings, of_readers)
 
 
+def test_the_doctor_names_topics_whose_ids_compaction_may_take(
+    node_process: StartNode, services: Services, monkeypatch: pytest.MonkeyPatch, unique: Unique
+):
+    node, topic = node_process(), unique("ledger")
+    be_like(node, services, monkeypatch)
+    sidecar("topic", "create", topic, "--config", "cleanup.policy=compact", "--config", "max.compaction.lag.ms=1000")
+    sidecar("topic", "set", topic, "--access", "exclusive", "--dedup")
+    found = checks(sidecar("doctor", "-o", "json"))["compaction"]
+    assert found["level"] == "warn"
+    assert f"{topic} (min.compaction.lag.ms 0, needed 86400000)" in found["detail"]
+    assert "max.compaction.lag.ms" in found["remedy"]
+
+
 def test_the_doctor_finds_a_node_and_its_neighbours_well(
     node_process: StartNode, services: Services, monkeypatch: pytest.MonkeyPatch
 ):

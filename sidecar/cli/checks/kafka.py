@@ -18,7 +18,8 @@ from sidecar.cli.checks.finding import Finding, fail, ok, warn
 from sidecar.cli.checks.quotas import check_quotas
 from sidecar.cli.output import counted
 from sidecar.cluster.upstream import KafkaUpstream
-from sidecar.exclusive.advice import read_by_offsets, weak_fence
+from sidecar.exclusive.advice import read_by_offsets, unprotected, weak_fence
+from sidecar.exclusive.cleaning import read_cleaning
 from sidecar.fencing.expiry import KeepAlive, read_keep_alives
 from sidecar.gateway.relay import lacking
 from sidecar.protocol.api import APIS
@@ -38,6 +39,10 @@ from sidecar.settings import Address, Settings
 _AT_ONCE: Final = 100
 """The most groups in one request."""
 _SHOWN: Final = 5
+_RAISE: Final = (
+    "raise min.compaction.lag.ms, and max.compaction.lag.ms if that is lower."
+    " A node with ALTER_CONFIGS on the topics raises the first itself"
+)
 
 
 class Member(NamedTuple):
@@ -164,9 +169,15 @@ _SHORTEST_KEEP_ALIVE: Final = 5.0
 
 
 async def check_kafka(
-    settings: Settings, governed: Sequence[str], shadows: Collection[str] = (), nodes: Sequence[str] = ()
+    settings: Settings,
+    governed: Sequence[str],
+    shadows: Collection[str] = (),
+    nodes: Sequence[str] = (),
+    with_ids: Collection[str] = (),
 ) -> list[Finding]:
-    """All findings; `governed` are the topics whose fences have to last, `nodes` the hosts that nodes advertise."""
+    """All findings; `governed` are the topics whose fences have to last, `with_ids` those of them that have sequence
+    ids, `nodes` the hosts that nodes advertise.
+    """
     try:
         access = access_of(settings)
     except ValueError as error:
@@ -185,7 +196,7 @@ async def check_kafka(
         found.append(ok("kafka", f"{counted(len(await upstream.brokers()), 'broker')} in the cluster"))
         found += await _brokers(upstream)
         found += await _internal_topics(upstream, settings.cluster)
-        found += await _keep_alive(upstream, governed)
+        found += await _governed(upstream, governed, with_ids)
         found += await _tokens(upstream, settings)
         found += await check_quotas(upstream, settings)
         found += await _readers(upstream, shadows, nodes)
@@ -320,7 +331,7 @@ async def _internal_topics(upstream: KafkaUpstream, cluster: str) -> list[Findin
     return found
 
 
-async def _keep_alive(upstream: KafkaUpstream, governed: Sequence[str]) -> list[Finding]:
+async def _governed(upstream: KafkaUpstream, governed: Sequence[str], with_ids: Collection[str]) -> list[Finding]:
     if not governed:
         return []
     terms: dict[str, KeepAlive] = await read_keep_alives(upstream, list(governed))
@@ -328,19 +339,24 @@ async def _keep_alive(upstream: KafkaUpstream, governed: Sequence[str]) -> list[
         return []
     found: list[Finding] = []
     topic, shortest = min(terms.items(), key=lambda item: item[1].interval)
-    detail = f"a fence of {topic} lasts {4 * shortest.interval:g} s without a record or a takeover ({shortest.setting})"
+    detail = (
+        f"fences are renewed, those of {topic} the most often: every {shortest.interval:g} s, as Kafka may forget them"
+        f" {4 * shortest.interval:g} s after a record or a takeover ({shortest.setting})"
+    )
     if shortest.interval < _SHORTEST_KEEP_ALIVE:
         remedy = f"raise {shortest.setting}: Kafka forgets fences too soon"
         found.append(fail("fences", detail, remedy, "fencing: a deposed producer may write again"))
     elif shortest.assumed:
         remedy = "allow the node DESCRIBE_CONFIGS on the cluster: until then Kafka's defaults are assumed"
         found.append(warn("fences", detail, remedy))
+    else:
+        found.append(ok("fences", detail))
     weak = [each for each in (weak_fence(name, term) for name, term in terms.items()) if each is not None]
     if weak:
         more = f" (so are {len(weak) - 1} more topics)" if len(weak) > 1 else ""
         found.append(warn("fences", weak[0] + more, "kafka-configs --alter on the topic"))
-    if not found:
-        found.append(ok("fences", detail))
+    if low := unprotected(await read_cleaning(upstream, [name for name in with_ids if name in terms]), terms):
+        found.append(warn("compaction", low, _RAISE))
     if read := read_by_offsets(terms):
         found.append(warn("readers to the end", read, "sidecar topic unset, or a longer prefix without these topics"))
     return found

@@ -20,7 +20,9 @@ _FEW_FILES: Final = 4096
 
 @dataclass(frozen=True, slots=True)
 class NodeView:
-    """The answers of a running node: its status, governed topics, shadows, settings. `status` None: no node answers."""
+    """The answers of a running node: its status, governed topics, those of them with sequence ids, shadows, settings.
+    `status` None: no node answers.
+    """
 
     findings: list[Finding]
     status: dict[str, Any] | None = None
@@ -28,6 +30,7 @@ class NodeView:
     files: int | None = None
     shadows: frozenset[str] = frozenset()
     settings: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
+    with_ids: list[str] = field(default_factory=list[str])
 
     @property
     def nodes(self) -> list[str]:
@@ -42,7 +45,7 @@ def look_at_node(api: AdminApi) -> NodeView:
     """Request the view from the node at `api`."""
     try:
         status = api.get("/v1/status")
-        governed, shadows = _topics(api)
+        governed, with_ids, shadows = _topics(api)
         settings = api.get("/v1/settings")["items"]
         files = _metric(api.get_text("/metrics"), "process_max_fds")
     except CommandError as error:
@@ -58,7 +61,7 @@ def look_at_node(api: AdminApi) -> NodeView:
     found += _sequence_ids(status)
     if not found:
         found.append(ok("node", f"node {status['node_id']} at {api.url} is ready, version {status['version']}"))
-    return NodeView(found, status, governed, files, shadows, settings)
+    return NodeView(found, status, governed, files, shadows, settings, with_ids)
 
 
 def _failing(check: dict[str, Any]) -> Finding:
@@ -68,13 +71,16 @@ def _failing(check: dict[str, Any]) -> Finding:
     return warn("node", detail, remedy)
 
 
-def _topics(api: AdminApi) -> tuple[list[str], frozenset[str]]:
-    """Governed topics and shadows; none if the node is not ready to list them: its own checks say why."""
+def _topics(api: AdminApi) -> tuple[list[str], list[str], frozenset[str]]:
+    """Governed topics, those of them with sequence ids, and shadows; none if the node is not ready to list them: its
+    own checks say why.
+    """
     try:
-        governed = [topic["topic"] for topic in api.topics(governed=True) if topic["partitions"]]
-        return governed, frozenset(name for topic in api.topics(governed=False) for name in topic["shadows"])
+        governed = {t["topic"]: t["deduplication_state"] for t in api.topics(governed=True) if t["partitions"]}
+        shadows = frozenset(name for topic in api.topics(governed=False) for name in topic["shadows"])
+        return list(governed), [topic for topic, state in governed.items() if state not in (None, "off")], shadows
     except ApiError:
-        return [], frozenset()
+        return [], [], frozenset()
 
 
 def _sequence_ids(status: dict[str, Any]) -> list[Finding]:
@@ -90,10 +96,6 @@ def _sequence_ids(status: dict[str, Any]) -> list[Finding]:
         detail = f"partitions of {counted(crowded, 'topic')} remember nearly as many producer names as they may"
         remedy = "raise SIDECAR_PRODUCER_NAMES_LIMIT before names are forgotten; sidecar topic show names the partition"
         found.append(warn("producer names", detail, remedy))
-    if unprotected := status["deduplication"].get("unprotected", 0):
-        detail = f"compaction of {counted(unprotected, 'topic')} may take ids before a snapshot has them"
-        remedy = "raise min.compaction.lag.ms, or allow the node ALTER_CONFIGS on them: see sidecar topic show"
-        found.append(warn("compaction", detail, remedy))
     return found
 
 
