@@ -25,6 +25,7 @@ from sidecar.cluster.nodes import Asserted, Membership, NodeAddress, NodeDirecto
 from sidecar.cluster.upstream import KafkaUpstream
 from sidecar.forwarder.sequences import EPOCH_RECORDS
 from sidecar.network.tasks import Tasks
+from sidecar.protocol.calls.topic_ids import HasLogs, HasTopics
 
 Step = Callable[[], Awaitable[None]]
 
@@ -178,8 +179,14 @@ class GatedUpstream(KafkaUpstream):
 
     async def call_pair(self, broker_id: int, first: Any, second: Any, **options: Any) -> Any:
         step = type(first).__name__
-        await self.gates.before(step)
-        return self.gates.after(step, await super().call_pair(broker_id, first, second, **options))
+        try:
+            await self.gates.before(step)
+        except Answered as answered:
+            return answered.args[0], True
+        pair = await super().call_pair(broker_id, first, second, **options)
+        if isinstance(second, HasLogs | HasTopics):  # a read by name, and whether the topic is still the same
+            return self.gates.after(step, pair[0]), pair[1]
+        return self.gates.after(step, pair)
 
 
 REDIS_AWAY = MetadataUnavailable(Reason.AWAY, "no connection")
