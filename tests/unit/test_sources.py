@@ -64,12 +64,5 @@ def test_a_module_says_what_it_is_for(path: Path) -> None:
     assert not tree.body or ast.get_docstring(tree)
 
 
-def test_no_module_of_the_product_is_longer_than_400_lines() -> None:
-    """What is longer has more than one reason to change (CONTRIBUTING.md)."""
-    product = [path for path in MODULES if path.relative_to(ROOT).parts[0] in ("sidecar", "metadata")]
-    assert len(product) > 50
-    assert [path for path in product if len(text_of(path).splitlines()) > 400] == []
-
-
 def test_every_package_says_that_it_is_typed() -> None:
     assert {(ROOT / package / "py.typed").is_file() for package in ("sidecar", "metadata")} == {True}

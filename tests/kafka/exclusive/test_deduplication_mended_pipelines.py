@@ -188,14 +188,14 @@ async def test_a_slot_that_is_fenced_while_another_one_is_looked_at_is_looked_at
     answers, gate = HeldAnswers(monkeypatch), Gate()
     begun = [gone.begin(topic, ids=[1])]
     await answers.came(1)
-    ends = ids.services.logs.ends
+    ends = LogReader.ends
 
-    async def held(*asked: Any) -> dict[int, int]:
+    async def held(reader: LogReader, *asked: Any) -> dict[int, int]:
         await gate.pass_through()
-        return await ends(*asked)
+        return await ends(reader, *asked)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ids.services.logs, "ends", held)
+        patch.setattr(LogReader, "ends", held)
         gone.close()
         begun.append(room.connect("heir").begin(topic, ids=[0]))  # gets the slot: partition 0 is looked at
         await gate.reached()
