@@ -2,7 +2,8 @@
 
 A partition forgets a producer id after producer.id.expiration.ms, the coordinator a transactional id after
 transactional.id.expiration.ms (KIP-98, KIP-854). A replica that is rebuilt from the log does not know a fence whose
-marker compaction or retention has deleted: delete.retention.ms, retention.ms, segment.ms of the topic.
+marker compaction or retention has deleted: delete.retention.ms, retention.ms, segment.ms of the topic. Kafka uses the
+first only on compacted topics, the second only where cleanup.policy contains delete.
 
 Users set these to anything, 0 included, so each has a floor: no topic is fenced without a pause. Below the floor of a
 topic's setting the fence has to be renewed by event (`sidecar.exclusive.upkeep`), and people are warned (`short`).
@@ -24,7 +25,9 @@ BROKER_DEFAULTS: Final = {
     _EXPIRATION: 24 * _HOUR_MS,
     "transactional.id.expiration.ms": 7 * 24 * _HOUR_MS,
 }
-TOPIC_SETTINGS: Final = ("delete.retention.ms", "retention.ms", "segment.ms")
+TOPIC_SETTINGS: Final = {"delete.retention.ms": "compact", "retention.ms": "delete", "segment.ms": ""}
+"""By setting, the cleanup.policy without which Kafka does not use it; empty: it always does."""
+_POLICY: Final = "cleanup.policy"
 _TIMESTAMPS: Final = "message.timestamp.type"
 _SHARE: Final = 4
 TOPIC_FLOOR_S: Final = 300.0
@@ -85,6 +88,12 @@ def keep_alive(
     return KeepAlive(interval, limit, assumed, oldest, stamped, short)
 
 
+def settings_in_use(policy: str | None) -> list[str]:
+    """Return which of `TOPIC_SETTINGS` Kafka uses under a cleanup.policy; all if it is unknown (None). Pure."""
+    policies = None if policy is None else [each.strip() for each in policy.split(",")]
+    return [setting for setting, of in TOPIC_SETTINGS.items() if policies is None or not of or of in policies]
+
+
 DEFAULT_KEEP_ALIVE: Final = keep_alive(BROKER_DEFAULTS)
 """Used until the settings have been read: from Kafka's defaults."""
 
@@ -105,13 +114,13 @@ async def read_keep_alives(upstream: Upstream, topics: Sequence[str]) -> dict[st
     found: dict[str, KeepAlive] = {}
     for start in range(0, len(topics), _TOPICS_PER_CALL):
         asked = tuple(Resource(ConfigResource.TOPIC, topic) for topic in topics[start : start + _TOPICS_PER_CALL])
-        answers = await upstream.call(None, DescribeConfigs(asked, (*TOPIC_SETTINGS, _TIMESTAMPS)))
+        answers = await upstream.call(None, DescribeConfigs(asked, (*TOPIC_SETTINGS, _POLICY, _TIMESTAMPS)))
         for resource, answer in answers.items():
             if answer.error in _GONE:
                 continue
             if answer.error:
                 raise KafkaError(answer.error, f"settings of {resource.name}: {answer.message or 'refused'}")
-            own = _durations(answer, TOPIC_SETTINGS)
+            own = _durations(answer, settings_in_use(answer.values.get(_POLICY)))
             stamped = answer.values.get(_TIMESTAMPS) == "LogAppendTime"
             found[resource.name] = keep_alive(settings, own, name=resource.name, assumed=assumed, stamped=stamped)
     return found

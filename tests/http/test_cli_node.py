@@ -110,7 +110,8 @@ def test_weak_settings_of_topics_are_warned_of_when_a_policy_is_set_and_by_the_d
     node, prefix = node_process(), unique("weak")
     be_like(node, services, monkeypatch)
     weak, history = f"{prefix}.orders", f"{prefix}.schema-history"
-    sidecar("topic", "create", weak, "--config", "delete.retention.ms=100", "--config", "retention.ms=1000")
+    settings = ("delete.retention.ms=100", "retention.ms=1000", "cleanup.policy=compact,delete")
+    sidecar("topic", "create", weak, *(part for each in settings for part in ("--config", each)))
     sidecar("topic", "create", history)
     asked = Rest(node.admin_url).call("PUT", f"/v1/topics/{prefix}.*/policy", {"access_mode": "exclusive"})[1]
     of_settings, of_readers = asked["warnings"]

@@ -202,8 +202,14 @@ async def test_an_epoch_near_its_end_is_left_by_changing_the_producer_id(
 async def test_the_shortest_memory_decides_how_often_a_fence_is_kept_alive(kafka: KafkaCalls, unique: Unique) -> None:
     usual = await kafka.create(unique("usual"))
     hasty = await kafka.create(unique("hasty"), retention_ms="3600000", segment_ms="7200000")
-    found = await read_keep_alives(kafka.upstream, [usual, hasty, unique("gone")])
-    assert set(found) == {usual, hasty}
+    kept = await kafka.create(
+        unique("compacted"), cleanup_policy="compact", retention_ms="1000", delete_retention_ms="7200000"
+    )
+    plain = await kafka.create(unique("plain"), delete_retention_ms="1000")
+    found = await read_keep_alives(kafka.upstream, [usual, hasty, kept, plain, unique("gone")])
+    assert set(found) == {usual, hasty, kept, plain}
+    assert (found[kept].interval, found[kept].short) == (1800, ())
+    assert (found[plain].interval, found[plain].short) == (6 * 3600, ())
     assert found[hasty].interval == 900
     assert found[hasty].setting == f"retention.ms of {hasty}"
     assert not found[usual].assumed

@@ -13,6 +13,7 @@ from sidecar.fencing.expiry import (
     TOPIC_FLOOR_S,
     TOPIC_SETTINGS,
     keep_alive,
+    settings_in_use,
 )
 
 EXPIRATION = "producer.id.expiration.ms"
@@ -35,11 +36,27 @@ def test_an_idle_topic_is_not_fenced_all_the_time_whatever_its_settings_are(sett
     assert found.short == (f"{setting}={value}",)
 
 
+@pytest.mark.parametrize(
+    ("policy", "counted"),
+    [
+        ("delete", ["retention.ms", "segment.ms"]),
+        ("compact", ["delete.retention.ms", "segment.ms"]),
+        ("compact,delete", [*TOPIC_SETTINGS]),
+        ("delete, compact", [*TOPIC_SETTINGS]),
+        ("", ["segment.ms"]),
+        (None, [*TOPIC_SETTINGS]),
+    ],
+)
+def test_only_settings_count_that_kafka_uses_under_the_cleanup_policy(policy: str | None, counted: list[str]) -> None:
+    """A topic that is not compacted was fenced every five minutes because of delete.retention.ms, and warned of."""
+    assert settings_in_use(policy) == counted
+
+
 def test_brokers_that_forget_at_once_do_not_make_a_node_fence_without_a_pause() -> None:
     assert keep_alive({EXPIRATION: 0}).interval == BROKER_FLOOR_S
 
 
-@given(brokers=DURATIONS, own=st.dictionaries(st.sampled_from(TOPIC_SETTINGS), DURATIONS))
+@given(brokers=DURATIONS, own=st.dictionaries(st.sampled_from([*TOPIC_SETTINGS]), DURATIONS))
 def test_no_memory_is_shorter_than_four_keep_alives_but_below_the_floors(brokers: int, own: dict[str, int]) -> None:
     found = keep_alive({EXPIRATION: brokers}, own, name="t")
     assert 4 * found.interval <= max(brokers / 1000, 4 * BROKER_FLOOR_S)
