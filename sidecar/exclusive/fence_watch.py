@@ -53,10 +53,10 @@ def why_due(fenced_from: Mapping[int, int], before: Mapping[int, Sight], now: Ma
     """Return why the fence has to be renewed now. `fenced_from`: by partition, an offset at or before which no marker
     of the newest fence is. Pure.
     """
+    if any(index in before and sight.replicas - before[index].replicas for index, sight in now.items()):
+        return Cause.REPLICAS  # seen once; the start of the log is seen again
     if any(sight.start > fenced_from.get(index, sight.start) for index, sight in now.items()):
         return Cause.LOG_START
-    if any(index in before and sight.replicas - before[index].replicas for index, sight in now.items()):
-        return Cause.REPLICAS
     return None
 
 

@@ -22,7 +22,7 @@ from sidecar.dedup.content import payload_at_once, payload_of
 from sidecar.exclusive.epoch import SlotEpoch
 from sidecar.exclusive.slots import SlotScope, TakenSlot
 from sidecar.exclusive.tails import TailReader, acknowledged_tails, has_forgotten
-from sidecar.fencing.expiry import DEFAULT_KEEP_ALIVE, KeepAlive
+from sidecar.fencing.expiry import DEFAULT_KEEP_ALIVE, TOPIC_FLOOR_S, KeepAlive
 from sidecar.fencing.slot import WriterSlot
 from sidecar.fencing.topic import retire_formers
 from sidecar.forwarder.outcome import Outcome
@@ -49,9 +49,9 @@ class Cause(Enum):
     LOST = "a leader does not know the fence"
 
 
-_PAUSES: Final = {Cause.LOG_START: 30.0, Cause.REPLICAS: 30.0, Cause.LOST: 1.0}
-"""The least time since the last renewal for a cause, in seconds. Kafka Streams deletes the records of a repartition
-topic every 30 s, and each time the marker with them.
+_PAUSES: Final = {Cause.LOG_START: TOPIC_FLOOR_S, Cause.REPLICAS: 30.0, Cause.LOST: 1.0}
+"""The least time since the last renewal for a cause, in seconds: the less, the more urgent. For the log's start it is
+since any renewal: a topic's settings may delete each marker at once, and a new leader is asked in any case.
 """
 
 
@@ -82,6 +82,8 @@ class Upkeep:
     _caused_at: float = -math.inf
     _cured_at: float = -math.inf
     """When the newest fence for a cause began."""
+    _renewed_at: float = -math.inf
+    """When the newest fence began for a cause or because it was time; other takeovers do not count."""
     _is_unseen: bool = False
     distrusts: bool = False
     """A batch header had other times than the leader found in the records."""
@@ -121,19 +123,21 @@ class Upkeep:
     def kept(self, began: float, fenced_from: Mapping[int, int] = _NOWHERE) -> None:
         """Note that the topic was fenced, at its epoch or a newer one, since `began`."""
         if began > self.fenced_at:
-            self.fenced_at, self.fenced_from = began, fenced_from
+            if self._wait_s <= began - self.fenced_at < math.inf:
+                self._renewed_at = began
             if self._cause is not None and began >= self._caused_at:
-                self._cause, self._cured_at = None, began
+                self._cause, self._cured_at, self._renewed_at = None, began, began
+            self.fenced_at, self.fenced_from = began, fenced_from
             self._share = random.uniform(0.7, 0.95)  # not all topics at the same time
             self.stamped = self.known and self.terms.stamped
 
     def lapsed(self, cause: Cause) -> None:
         """Note that the fence has to be renewed before its time. The log's start is seen again and again, until a fence
-        that began after it was seen is there; anything else once.
+        that began after it was seen is there; anything else once. The most urgent cause counts.
         """
         if self._cause is None or cause is not Cause.LOG_START:
             self._caused_at = self.now()
-        if self._cause is not Cause.LOST:
+        if self._cause is None or _PAUSES[cause] < _PAUSES[self._cause]:
             self._cause = cause
 
     def failed(self, now: float) -> None:
@@ -144,10 +148,18 @@ class Upkeep:
         """Whether it is time to fence again."""
         if now < self.not_before:
             return False
-        if self._cause is not None and now - self._cured_at >= _PAUSES[self._cause]:
-            return True
+        if self._cause is not None:
+            renewed_at = self._renewed_at if self._cause is Cause.LOG_START else self._cured_at
+            if now - renewed_at >= _PAUSES[self._cause]:
+                return True
         wants_rule = self.known and self.terms.stamped and not self.stamped
-        return wants_rule or now - self.fenced_at > self.terms.interval * self._share
+        return wants_rule or now - self.fenced_at >= self._wait_s
+
+    @property
+    def _wait_s(self) -> float:
+        """The time after which a fence is renewed without a cause; below the floor only if brokers require it."""
+        interval = self.terms.interval
+        return max(interval * self._share, TOPIC_FLOOR_S if interval >= TOPIC_FLOOR_S else 0.0)
 
     def takes(self, newest_ms: int) -> bool:
         """Whether a batch may be written whose newest record is of this time (Unix ms) or newer: it then counts as

@@ -48,9 +48,7 @@ GAUGES: Final = {
     "dedup_lost_topics": (
         "Topics served here with partitions whose sequence ids cannot be known: these accept no batches."
     ),
-    "weak_fences": (
-        "Governed topics kept here whose settings delete a fence's marker before it is renewed (`sidecar doctor`)."
-    ),
+    "weak_fences": "Governed topics kept here whose settings may delete a fence's marker within 20 minutes.",
     "dedup_crowded_topics": (
         "Topics served here with a partition that remembers 80 % of the producer names that it may"
         " (SIDECAR_PRODUCER_NAMES_LIMIT): above the limit the longest unused names are forgotten."
@@ -60,9 +58,7 @@ GAUGES: Final = {
         " remove sequence ids before a snapshot has them."
     ),
     "dedup_names": "Producer names whose sequence ids this node remembers, counted per partition.",
-    "shadows_closed": (
-        "Shadow topics of the cluster that cannot be read, because their source was deleted or created again."
-    ),
+    "shadows_closed": "Shadow topics that cannot be read, because their source was deleted or created again.",
     "claims_held": "Free strings and reader claims that have an owner; reported by the coordinator of claims.",
     "claims_waiting": "Places in their queues; reported by the coordinator of claims.",
     "fanout_polls": "Shared long polls in progress for readers at the ends of logs.",

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from sidecar.changelog import MASTER_SLOT, Clock, SlotName, partition_slot
 from sidecar.exclusive.fence_watch import Sight, fences_of, newly_led, unknown, why_due
 from sidecar.exclusive.upkeep import Cause, Upkeep
-from sidecar.fencing.expiry import DEFAULT_KEEP_ALIVE
+from sidecar.fencing.expiry import BROKER_DEFAULTS, DEFAULT_KEEP_ALIVE, keep_alive
 from sidecar.protocol.calls.transactions import ActiveProducer, PartitionProducers
 from sidecar.protocol.ids import ProducerEpoch, ProducerId, Stamp
 
@@ -50,6 +50,8 @@ def test_a_fence_is_due_when_a_replica_is_added_and_not_when_one_leaves() -> Non
     assert why_due({0: 0}, {0: SEEN}, {0: replace(SEEN, replicas=frozenset({2, 3}))}) is Cause.REPLICAS
     assert why_due({0: 0}, {0: SEEN}, {0: replace(SEEN, replicas=frozenset({2}))}) is None
     assert why_due({0: 0}, {}, {0: SEEN}) is None
+    both = replace(SEEN, replicas=frozenset({2, 3}), start=9)
+    assert why_due({0: 0}, {0: SEEN}, {0: both}) is Cause.REPLICAS, "the log's start is seen again, a replica is not"
 
 
 def test_a_leader_is_asked_when_it_is_new_here_or_leads_in_a_later_epoch() -> None:
@@ -67,7 +69,6 @@ def test_a_leader_knows_a_fence_by_this_epoch_or_a_later_one() -> None:
 
 
 def test_a_renewal_for_a_cause_comes_at_once_and_the_next_one_after_a_pause() -> None:
-    """Kafka Streams deletes the records of a repartition topic every 30 s."""
     upkeep = fenced(100.0, {0: 5})
     upkeep.now = lambda: 102.0
     assert not upkeep.is_due(102.0)
@@ -80,6 +81,40 @@ def test_a_renewal_for_a_cause_comes_at_once_and_the_next_one_after_a_pause() ->
     assert not upkeep.is_due(104.0)
     upkeep.lapsed(Cause.LOST)
     assert upkeep.is_due(104.0)
+
+
+@given(looks_every=st.integers(1, 900), retention=st.integers(1, 60))
+def test_an_idle_topic_that_deletes_each_marker_gets_no_more_than_one_in_five_minutes(
+    looks_every: int, retention: int
+) -> None:
+    """It got one every 30 s, for ever: Kafka deleted each, and the start of the log asked for the next."""
+    upkeep = fenced(0.0, {0: 0})
+    upkeep.read(keep_alive(BROKER_DEFAULTS, {"retention.ms": retention * 1000}, name="t"))
+    markers, newest, start = 1, 0, 0
+    for now in range(1, 3600):
+        upkeep.now = lambda now=float(now): now
+        if now % looks_every == 0 and now - newest >= retention:
+            start = markers
+        if now % 2 == 0 and why_due(upkeep.fenced_from, {}, {0: replace(SEEN, start=start)}):
+            upkeep.lapsed(Cause.LOG_START)
+        if upkeep.is_due(now):
+            upkeep.kept(now, {0: markers})
+            markers, newest = markers + 1, now
+    assert markers <= 13
+
+
+def test_the_pause_after_a_deleted_marker_delays_no_new_replica_and_no_leader_that_lost_it() -> None:
+    upkeep = fenced(100.0, {0: 5})
+    upkeep.now = lambda: 102.0
+    upkeep.lapsed(Cause.LOG_START)
+    upkeep.kept(102.0, {0: 9})
+    upkeep.lapsed(Cause.LOG_START)
+    upkeep.lapsed(Cause.REPLICAS)
+    upkeep.lapsed(Cause.LOG_START)
+    assert not upkeep.is_due(131.0)
+    assert upkeep.is_due(132.0)
+    upkeep.lapsed(Cause.LOST)
+    assert upkeep.is_due(103.0)
 
 
 def test_a_fence_that_began_before_a_replica_was_seen_does_not_count_for_it() -> None:
