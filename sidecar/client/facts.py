@@ -49,11 +49,15 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """How many topics have deduplication, by what the node knows of their sequence ids."""
+    """How many topics have deduplication, by what the node knows of their sequence ids. `crowded`: near the limit of
+    names; `unprotected`: compaction may take ids; an older node returns neither.
+    """
 
     ready: int
     reading: int
     lost: int
+    crowded: int = 0
+    unprotected: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,9 +45,11 @@ class PolicyFields:
 
     @classmethod
     def of_body(cls, body: str) -> PolicyFields:
-        """The opposite of `body`; names of a newer version are ignored."""
-        names = {f.name for f in fields(cls)}
-        found: dict[str, Any] = {name: value for name, value in json.loads(body).items() if name in names}
+        """The opposite of `body`; names of a newer version are ignored. Raises `ValueError` for what is no policy."""
+        names, wanted = {f.name for f in fields(cls)}, json.loads(body)
+        if not isinstance(wanted, dict):
+            raise ValueError(f"not a policy: {body[:80]}")  # noqa: TRY004 - as for a text that is no JSON
+        found: dict[str, Any] = {name: value for name, value in cast("dict[str, Any]", wanted).items() if name in names}
         if "access_mode" in found:
             found["access_mode"] = AccessMode(found["access_mode"])
         if "scope" in found:

@@ -50,10 +50,6 @@ def test_the_page_names_what_comes_into_play_in_a_takeover_and_is_not_on_every_b
     assert listed(_PROPER) == [each for each in deciding(recorded.takeover.proper) if each not in recorded.batch]
 
 
-def test_fifteen_modules_at_most_come_into_play_in_a_takeover() -> None:
-    assert len(listed(_PROPER)) <= _MOST
-
-
 def test_the_page_marks_what_runs_again_in_a_takeover(recorded: Ways) -> None:
     marked = [cells[0].strip(" `") for cells in rows(_BEFORE) if cells[2].strip() == "yes"]
     assert marked == deciding(recorded.takeover.again)

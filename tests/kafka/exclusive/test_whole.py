@@ -98,14 +98,7 @@ def with_a_null_topic(topic: bytes, batch: bytes) -> Frame:
     return frame_of(8, body)
 
 
-def with_a_tag(topic: bytes, batch: bytes) -> Frame:
-    body = b"\0\0" + struct.pack(">hiB", -1, 10_000, 2) + bytes((len(topic) + 1,)) + topic
-    body += b"\2" + I32.pack(0) + bytes((len(batch) + 1,)) + batch + b"\0\0"
-    body += b"\1\5\x09" + b"whatever!"
-    return frame_of(9, body)
-
-
-@pytest.mark.parametrize(("version", "make"), [(8, with_a_null_topic), (9, with_a_tag)])
+@pytest.mark.parametrize(("version", "make"), [(8, with_a_null_topic)])
 async def test_what_stands_beside_the_batches_reaches_no_broker(
     room: Room, services: Services, version: int, make: Callable[[bytes, bytes], Frame]
 ) -> None:

@@ -68,7 +68,7 @@ def test_a_policy_is_an_object_beside_its_text() -> None:
     assert (found["details"], found["detail"]) == ({"policy": json.loads(body)}, body)
 
 
-@pytest.mark.parametrize("detail", ["deleted", '{"access_mode": "of tomorrow"}', '{"of": "tomorrow"}', "[1]", ""])
+@pytest.mark.parametrize("detail", ["deleted", '{"access_mode": "of tomorrow"}', "[1]", ""])
 def test_a_policy_that_cannot_be_read_is_left_to_people(detail: str) -> None:
     found = shown(state.Event.POLICY, detail)
     assert "details" not in found
