@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from functools import partial
 
 from sidecar.protocol.schema import Values
 from tests.sim.kafka import errors
@@ -10,7 +11,7 @@ from tests.sim.kafka.broker import Broker, serves
 from tests.sim.kafka.channel import Request
 from tests.sim.kafka.errors import RefusedError
 from tests.sim.kafka.records import parse
-from tests.sim.kafka.replica import Replica
+from tests.sim.kafka.replica import Deleting, Replica
 
 _LATEST = -1
 _EARLIEST = -2
@@ -97,28 +98,58 @@ def _find(replica: Replica, timestamp: int, *, committed: bool, version: int) ->
     return batch.max_ts, batch.last, batch.epoch
 
 
+class _DeleteRecords:
+    """One request; `left` counts the partitions that wait for followers, and the request itself."""
+
+    def __init__(self, broker: Broker, request: Request) -> None:
+        self.broker = broker
+        self.request = request
+        self.topics: list[Values] = []
+        self.left = 1
+        self.waiting: list[tuple[Replica, Deleting, Values]] = []
+
+    def run(self) -> None:
+        for topic in self.request.values["topics"]:
+            rows = [
+                self._delete(topic["name"], each["partition_index"], each["offset"]) for each in topic["partitions"]
+            ]
+            self.topics.append({"name": topic["name"], "partitions": rows})
+        if self.left > 1:
+            self.broker.later(max(0, self.request.values["timeout_ms"]) / 1000, self._overdue)
+        self._one_less()
+
+    def _delete(self, topic: str, index: int, offset: int) -> Values:
+        row: Values = {"partition_index": index, "low_watermark": -1, "error_code": 0}
+        try:
+            replica = leader_of(self.broker, topic, index)
+            deleting = replica.delete_before(offset, partial(self._done, row))
+            self.left += 1
+            if not replica.look_at_starts(deleting):
+                self.waiting.append((replica, deleting, row))
+        except RefusedError as error:
+            row["error_code"] = error.code
+        return row
+
+    def _done(self, row: Values, code: int, low: int) -> None:
+        self.waiting = [each for each in self.waiting if each[2] is not row]
+        row["error_code"], row["low_watermark"] = code, low
+        self._one_less()
+
+    def _overdue(self) -> None:
+        for replica, deleting, row in self.waiting:
+            replica.deleting.remove(deleting)
+            self._done(row, errors.REQUEST_TIMED_OUT, -1)
+
+    def _one_less(self) -> None:
+        self.left -= 1
+        if not self.left:
+            self.request.answer({"topics": self.topics})
+
+
 @serves(21)
 def delete_records(broker: Broker, request: Request) -> None:
-    """`ReplicaManager.deleteRecords`, answered at once: followers hear of the new log start with their next fetch."""
-    topics: list[Values] = []
-    for topic in request.values["topics"]:
-        rows: list[Values] = []
-        for part in topic["partitions"]:
-            row: Values = {"partition_index": part["partition_index"], "low_watermark": -1, "error_code": 0}
-            try:
-                replica = leader_of(broker, topic["name"], part["partition_index"])
-                if not replica.config.deleted:
-                    raise RefusedError(errors.POLICY_VIOLATION)  # `Partition.deleteRecordsOnLeader`
-                offset = replica.high_watermark if part["offset"] == -1 else part["offset"]
-                if not 0 <= offset <= replica.high_watermark:
-                    raise RefusedError(errors.OFFSET_OUT_OF_RANGE)
-                replica.advance_start(offset)
-                row["low_watermark"] = replica.log.start
-            except RefusedError as error:
-                row["error_code"] = error.code
-            rows.append(row)
-        topics.append({"name": topic["name"], "partitions": rows})
-    request.answer({"topics": topics})
+    """`ReplicaManager.deleteRecords`: answered when all live replicas begin there, or with 7 when the time is over."""
+    _DeleteRecords(broker, request).run()
 
 
 @serves(23)

@@ -192,12 +192,14 @@ class Broker:
         for replica in self.replicas.values():
             replica.producers.snapshot(replica.log.end)
             replica.disk.snapshots = replica.producers.snapshots
-            replica.disk.checkpoint = replica.high_watermark
+            replica.disk.checkpoint, replica.disk.start = replica.high_watermark, replica.log.start
         self._end()
 
     def _end(self) -> None:
+        now, interval = self.cluster.scheduler.now(), self.cluster.settings.start_checkpoint
         for replica in self.replicas.values():
             replica.disk.snapshots = replica.producers.snapshots
+            replica.disk.checkpoint_start(now, interval)
             replica.gone, replica.leading = True, False
         self.alive = self.listening = self.frozen = False
         self.life += 1
@@ -336,4 +338,4 @@ class Broker:
     def _clean(self) -> None:
         for replica in list(self.replicas.values()):
             if replica.config.compacted and len(replica.log.rolls) > 1:
-                cleaner.compact(replica, only_dirty=True)
+                cleaner.compact(replica, by_itself=True)

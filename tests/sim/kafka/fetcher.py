@@ -39,7 +39,7 @@ class Fetcher:
         leader = broker.cluster.brokers[replica.leader]
         broker.cluster.post(
             broker.id, replica.leader, _ask, leader, (replica.topic.id, replica.index), broker.id, replica.epoch,
-            replica.log.end, replica.log.latest_epoch(), ticket,
+            replica.log.end, replica.log.latest_epoch(), replica.log.start, ticket,
         )  # fmt: skip
 
     def answered(self, ticket: int, epoch: int, answer: tuple[Any, ...]) -> None:
@@ -89,11 +89,12 @@ class Fetcher:
 
 
 def _ask(
-    leader: Broker, key: tuple[bytes, int], follower: int, epoch: int, offset: int, last_epoch: int, ticket: int
-) -> None:
+    leader: Broker, key: tuple[bytes, int], follower: int, epoch: int, offset: int, last_epoch: int, start: int,
+    ticket: int,
+) -> None:  # fmt: skip
     replica = leader.replicas.get(key)
     if replica is not None:
-        replica.followers.fetched(follower, epoch, offset, last_epoch, ticket)
+        replica.followers.fetched(follower, epoch, offset, last_epoch, start, ticket)
         return
     cluster = leader.cluster
     cluster.post(leader.id, follower, _refused, cluster.brokers[follower], key, ticket, epoch)

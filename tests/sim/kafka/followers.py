@@ -19,9 +19,9 @@ _MOST_BATCHES = 500
 
 
 class Follower:
-    """`leo` is -1 until the follower has fetched; times are virtual seconds."""
+    """`leo` and `start` are -1 until the follower has fetched; times are virtual seconds."""
 
-    __slots__ = ("caught_up", "fetched_at", "leo", "parked", "seen_end", "sent_hw", "ticket")
+    __slots__ = ("caught_up", "fetched_at", "leo", "parked", "seen_end", "sent_hw", "sent_start", "start", "ticket")
 
     def __init__(self, caught_up: float) -> None:
         self.leo = -1
@@ -29,6 +29,8 @@ class Follower:
         self.fetched_at = caught_up
         self.seen_end = 0
         self.sent_hw = -1
+        self.start = -1
+        self.sent_start = -1
         self.ticket = 0
         self.parked = False
 
@@ -73,7 +75,7 @@ class Followers:
 
     # Fetches of followers ------------------------------------------------------------------------------------------
 
-    def fetched(self, follower: int, epoch: int, offset: int, last_epoch: int, ticket: int) -> None:
+    def fetched(self, follower: int, epoch: int, offset: int, last_epoch: int, start: int, ticket: int) -> None:
         """A fetch of a follower has come (`ReplicaManager.fetchMessages`, KIP-320 and KIP-595 for `last_epoch`)."""
         replica, log = self._replica, self._replica.log
         state = self.all.get(follower)
@@ -96,7 +98,8 @@ class Followers:
         elif offset >= state.seen_end:
             state.caught_up = max(state.caught_up, state.fetched_at)
         state.leo, state.seen_end, state.fetched_at = offset, log.end, now
-        state.ticket, state.parked = ticket, True
+        state.start, state.ticket, state.parked = start, ticket, True
+        replica.look_at_starts()
         self._maybe_expand(follower, state)
         self.advance()
         if state.parked and (offset < log.end or state.sent_hw < 0):
@@ -105,7 +108,7 @@ class Followers:
     def _serve(self, follower: int, state: Follower) -> None:
         replica = self._replica
         state.parked = False
-        state.sent_hw = replica.high_watermark
+        state.sent_hw, state.sent_start = replica.high_watermark, replica.log.start
         found = replica.log.since(state.leo, _MOST_BATCHES) if state.leo < replica.log.end else []
         answer = ("data", found, replica.high_watermark, replica.log.start)
         self._answer(follower, state.ticket, replica.epoch, answer)
@@ -127,11 +130,32 @@ class Followers:
         if self.all:
             self._watch()
 
+    def start_moved(self) -> None:
+        """Followers hear of a new log start with their next answer."""
+        if self.all:
+            self._nudge_later()
+
+    def low_watermark(self) -> int:
+        """`lowWatermarkIfLeader`: the least log start of all replicas that live."""
+        live = self._replica.broker.image.live
+        return min(self._replica.log.start, *(each.start for index, each in self.all.items() if index in live), 2**63)
+
+    def _nudge_later(self) -> None:
+        if not self._nudging and any(map(self._lacks, self.all.values())):
+            self._nudging = True
+            cluster = self._replica.broker.cluster
+            delay = cluster.scheduler.rng.uniform(0.0, cluster.settings.fetch_wait)
+            self._replica.broker.later(delay, self._nudge)
+
+    def _lacks(self, state: Follower) -> bool:
+        """Whether a follower has not been told where the log is committed, or begins."""
+        return state.sent_hw < self._replica.high_watermark or state.sent_start < self._replica.log.start
+
     def _nudge(self) -> None:
         """Followers that have all data hear of a high watermark with the end of their long poll."""
         self._nudging = False
         for follower, state in self.all.items():
-            if state.parked and state.sent_hw < self._replica.high_watermark:
+            if state.parked and self._lacks(state):
                 self._serve(follower, state)
 
     # High watermark ------------------------------------------------------------------------------------------------
@@ -153,10 +177,7 @@ class Followers:
                 lowest = state.leo
         if lowest > replica.high_watermark:
             replica.raise_high_watermark(lowest)
-            if not self._nudging and any(state.sent_hw < replica.high_watermark for state in self.all.values()):
-                self._nudging = True
-                delay = cluster.scheduler.rng.uniform(0.0, cluster.settings.fetch_wait)
-                replica.broker.later(delay, self._nudge)
+            self._nudge_later()
 
     def _will_join(self, follower: int, state: Follower, now: float, end: int) -> bool:
         """`shouldWaitForReplicaToJoinIsr`."""

@@ -24,7 +24,9 @@ class Aborted(NamedTuple):
 class Log:
     """`start` is the log start offset, `end` the log end offset (LEO); both are moved here alone."""
 
-    __slots__ = ("aborted", "batches", "closed_at", "end", "epochs", "lasts", "rolls", "segment_bytes", "start")
+    __slots__ = (
+        "aborted", "batches", "cleaned_to", "closed_at", "end", "epochs", "lasts", "rolls", "segment_bytes", "start",
+    )  # fmt: skip
 
     def __init__(self) -> None:
         self.batches: list[Batch] = []
@@ -36,19 +38,25 @@ class Log:
         """(leader epoch, its first offset), both rising (KIP-101)."""
         self.rolls: list[int] = [0]
         """Base offsets of the segments; the last one is active."""
-        self.closed_at: dict[int, int] = {}
-        """Base offset of a segment with batches -> wall clock of its first append: segment.ms counts from there."""
+        self.closed_at: dict[int, tuple[int, int]] = {}
+        """Base offset of a segment with batches -> wall clock of its first append, and the newest time in that batch:
+        segment.ms counts from there.
+        """
         self.segment_bytes = 0
         self.aborted: list[Aborted] = []
+        self.cleaned_to = 0
+        """Up to where compaction has been (`cleaner-offset-checkpoint`)."""
 
     def append(self, batch: Batch, now_ms: int, segment_bytes: int, segment_ms: int) -> bool:
         """Put a batch behind the end. True where a new segment was opened for it (`LocalLog.roll`)."""
         first = self.closed_at.get(self.rolls[-1])
-        rolled = first is not None and (self.segment_bytes + batch.size > segment_bytes or now_ms - first > segment_ms)
+        rolled = first is not None and (
+            self.segment_bytes + batch.size > segment_bytes or _waited(first, batch, now_ms) > segment_ms
+        )
         if rolled:
             self.roll()
         if self.rolls[-1] not in self.closed_at:
-            self.closed_at[self.rolls[-1]] = now_ms
+            self.closed_at[self.rolls[-1]] = now_ms, batch.max_ts
         self.segment_bytes += batch.size
         self.batches.append(batch)
         self.lasts.append(batch.last)
@@ -141,10 +149,13 @@ class Log:
             # an epoch that began here when this was a leader, and in which it appended nothing
             self.epochs = [entry for entry in self.epochs if entry[1] < self.end]
             return
+        if offset < self.rolls[0]:
+            self.restart_at(offset)
+            return
         at = self.index_of(offset)
         del self.batches[at:], self.lasts[at:]
-        self.end = offset if not self.lasts else min(offset, self.lasts[-1] + 1)
-        self.end = max(self.end, self.start)
+        self.end, self.start = offset, min(self.start, offset)
+        self.cleaned_to = min(self.cleaned_to, offset)
         self.epochs = [entry for entry in self.epochs if entry[1] < self.end]
         self.aborted = [entry for entry in self.aborted if entry.marker < self.end]
         self._keep_segments([base for base in self.rolls if base < self.end])
@@ -156,6 +167,7 @@ class Log:
         self.epochs.clear()
         self.aborted.clear()
         self.start = self.end = offset
+        self.cleaned_to = min(self.cleaned_to, offset)
         self._keep_segments([offset])
 
     def _keep_segments(self, bases: list[int]) -> None:
@@ -164,12 +176,15 @@ class Log:
         first = self.index_of(self.rolls[-1])
         self.segment_bytes = sum(batch.size for batch in self.batches[first:])
 
-    def advance_start(self, offset: int) -> bool:
-        """Move the log start; whole segments below it go (`UnifiedLog.maybeIncrementLogStartOffset`)."""
+    def advance_start(self, offset: int) -> list[int] | None:
+        """Move the log start; whole segments below it go, whose base offsets are returned
+        (`UnifiedLog.maybeIncrementLogStartOffset`, `deleteLogStartOffsetBreachedSegments`). None: it is not behind.
+        """
         if offset <= self.start:
-            return False
+            return None
         self.start = offset
         keep = bisect_right(self.rolls, offset) - 1
+        gone = self.rolls[:keep]
         if keep > 0:
             first = self.index_of(self.rolls[keep])
             del self.batches[:first], self.lasts[:first]
@@ -179,7 +194,7 @@ class Log:
         earlier = [entry for entry in self.epochs if entry[1] <= offset]
         self.epochs = ([(earlier[-1][0], offset)] if earlier else []) + known
         self.aborted = [entry for entry in self.aborted if entry.marker >= offset]
-        return True
+        return gone
 
     def segments(self) -> list[tuple[int, int]]:
         """(base offset, end) of each segment; the last one is active."""
@@ -189,11 +204,12 @@ class Log:
     def in_segment(self, base: int, end: int) -> list[Batch]:
         return self.batches[self.index_of(base) : self.index_of(end)]
 
-    def replace(self, below: int, kept: list[Batch]) -> None:
+    def replace(self, below: int, kept: list[Batch], aborted: list[Aborted]) -> None:
         """Compaction: all batches below `below` become `kept`; offsets stay."""
         first = self.index_of(below)
         self.batches[:first] = kept
         self.lasts[:first] = [batch.last for batch in kept]
+        self.aborted, self.cleaned_to = aborted, below
 
     def aborted_between(self, offset: int, upper: int) -> list[tuple[int, int]]:
         """(producer id, first offset) of the aborted transactions that a reader of this range must skip."""
@@ -201,6 +217,12 @@ class Log:
 
     def size(self) -> int:
         return sum(batch.size for batch in self.batches)
+
+
+def _waited(first: tuple[int, int], batch: Batch, now_ms: int) -> int:
+    """How long a segment waits to be closed: by the times of its records (`LogSegment.timeWaitedForRoll`)."""
+    created, newest = first
+    return batch.max_ts - newest if newest >= 0 else now_ms - created
 
 
 def valid_crc(batch: Batch) -> bool:

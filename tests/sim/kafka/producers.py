@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 from tests.sim.kafka import errors
 from tests.sim.kafka.batches import LAST_SEQUENCE, Batch
 from tests.sim.kafka.errors import RefusedError
-from tests.sim.kafka.log import Aborted
+from tests.sim.kafka.log import Aborted, Log
 
 NO_EPOCH: Final = -1
 _WINDOW: Final = 5
@@ -180,15 +180,19 @@ class Producers:
         self.snapshots = [entry for entry in self.snapshots if entry[0] < offset]
         self.snapshots.append((offset, {pid: entry.copy(last_only=True) for pid, entry in self.entries.items()}))
 
-    def restore(self, offset: int, batches: list[Batch], now_ms: int, expiration_ms: int) -> None:
-        """As after a restart or a truncation at `offset` (`UnifiedLog.rebuildProducerState`): the newest snapshot not
-        behind it, less what has expired (PSM 303), and then the log from there on.
+    def restore(self, log: Log, now_ms: int, expiration_ms: int, *, loads: bool) -> None:
+        """As after a restart (`loads`) or a truncation (`UnifiedLog.rebuildProducerState`): the newest snapshot in
+        front of the log's end and behind its start, less what has expired (PSM 303), and then the log from there on.
+        So what only records in front of the log's start said is gone.
         """
-        self.snapshots = [entry for entry in self.snapshots if entry[0] <= offset]
-        begin = 0
+        was_empty = not loads and not self.entries and not self.unreplicated
+        if loads:
+            self._drop_strays(log.rolls)
+        self.snapshots = [entry for entry in self.snapshots if log.start < entry[0] <= log.end]
         self.entries = {}
         self.ongoing.clear()
         self.unreplicated.clear()
+        begin = log.start
         if self.snapshots:
             begin, kept = self.snapshots[-1]
             for pid, entry in kept.items():
@@ -196,9 +200,34 @@ class Producers:
                     self.entries[pid] = entry.copy(last_only=False)
                     if entry.txn_start >= 0:
                         self.ongoing[entry.txn_start] = pid
-        for batch in batches:
-            if begin <= batch.base < offset:
-                self.appended(batch)
+        if not was_empty:
+            self._replay(log, begin)
+        self._snapshot_anew(log.end, begin)
+
+    def _replay(self, log: Log, begin: int) -> None:
+        """The last two segments get snapshots as they begin."""
+        bases = [base for base in log.rolls[-2:] if base > begin]
+        for batch in log.batches[log.index_of(begin) :]:
+            while bases and batch.base >= bases[0]:
+                self._snapshot_anew(bases.pop(0), begin)
+            self.appended(batch)
+
+    def _snapshot_anew(self, offset: int, begin: int) -> None:
+        """None where nothing came since the last one (`takeSnapshot`)."""
+        if offset > max(begin, *(entry[0] for entry in self.snapshots), -1):
+            self.snapshot(offset)
+
+    def _drop_strays(self, bases: list[int]) -> None:
+        """Snapshots of no segment, but for the newest: of a clean shutdown (`removeStraySnapshots`)."""
+        newest = self.snapshots[-1:]
+        self.snapshots = [entry for entry in self.snapshots if entry[0] in bases]
+        if newest and newest[0][0] > bases[-1]:
+            self.snapshots += newest
+
+    def segments_deleted(self, bases: list[int]) -> None:
+        """With a segment goes the snapshot of its beginning (`deleteProducerSnapshots`)."""
+        if bases:
+            self.snapshots = [entry for entry in self.snapshots if entry[0] not in bases]
 
     def forget(self) -> None:
         """`truncateFullyAndStartAt`."""

@@ -24,15 +24,24 @@ if TYPE_CHECKING:
 
 
 class Disk:
-    """What outlives a killed process: the log, producer snapshots, the high watermark as last checkpointed."""
+    """What outlives a killed process: the log, producer snapshots, the high watermark and the log start as last
+    checkpointed.
+    """
 
-    __slots__ = ("checkpoint", "log", "next_checkpoint", "snapshots")
+    __slots__ = ("checkpoint", "log", "next_checkpoint", "next_start", "snapshots", "start")
 
     def __init__(self) -> None:
         self.log = Log()
         self.snapshots: list[Any] = []
         self.checkpoint = 0
         self.next_checkpoint = 0.0
+        self.start = 0
+        self.next_start = 0.0
+
+    def checkpoint_start(self, now: float, interval: float) -> None:
+        """If it is time for it (`checkpointLogStartOffsets`)."""
+        if now >= self.next_start:
+            self.start, self.next_start = self.log.start, now + interval
 
 
 class Waiting:
@@ -42,6 +51,16 @@ class Waiting:
 
     def __init__(self, required: int, done: Callable[[int], object]) -> None:
         self.required = required
+        self.done = done
+
+
+class Deleting:
+    """A DeleteRecords that waits until all live replicas begin at `before`, or behind it."""
+
+    __slots__ = ("before", "done")
+
+    def __init__(self, before: int, done: Callable[[int, int], object]) -> None:
+        self.before = before
         self.done = done
 
 
@@ -66,6 +85,7 @@ class Replica:
         self.index = index
         self.disk = disk
         self.log = disk.log
+        self.log.start = min(self.log.start, max(disk.start, self.log.rolls[0]))
         self.producers = Producers()
         self.high_watermark = max(self.log.start, min(disk.checkpoint, self.log.end))
         self.leader = -1
@@ -77,12 +97,13 @@ class Replica:
         self.followers = Followers(self)
         self.fetcher = Fetcher(self)
         self.waiting: list[Waiting] = []
+        self.deleting: list[Deleting] = []
         self.watchers: dict[object, Callable[[], object]] = {}
         """Fetches of consumers that wait for something here."""
         self.gone = False
         if self.log.batches or disk.snapshots:
             self.producers.snapshots = disk.snapshots
-            self._rebuild()
+            self._rebuild(loads=True)
         disk.snapshots = self.producers.snapshots
 
     def __repr__(self) -> str:
@@ -157,6 +178,9 @@ class Replica:
         waiting, self.waiting = self.waiting, []
         for each in waiting:
             each.done(code)
+        deleting, self.deleting = self.deleting, []
+        for each in deleting:
+            each.done(code, -1)
         self._poke()
 
     # Appending -----------------------------------------------------------------------------------------------------
@@ -287,11 +311,11 @@ class Replica:
         self._drop([batch for batch in self.log.batches if batch.last >= offset])
         self.log.truncate(offset)
         self.high_watermark = min(self.high_watermark, self.log.end)
-        self._rebuild()
+        self._rebuild(loads=False)
 
-    def _rebuild(self) -> None:
-        settings = self.broker.cluster.settings
-        self.producers.restore(self.log.end, self.log.batches, self.broker.wall_ms(), settings.producer_expiration_ms)
+    def _rebuild(self, *, loads: bool) -> None:
+        expiration = self.broker.cluster.settings.producer_expiration_ms
+        self.producers.restore(self.log, self.broker.wall_ms(), expiration, loads=loads)
 
     def restart_log(self, offset: int) -> None:
         """The leader's log begins behind the end of this one."""
@@ -302,6 +326,36 @@ class Replica:
 
     def advance_start(self, offset: int) -> None:
         """Retention, DeleteRecords, or a leader that says so."""
-        if self.log.advance_start(offset):
-            self.high_watermark = max(self.high_watermark, offset)
-            self._poke()
+        cluster = self.broker.cluster
+        self.disk.checkpoint_start(cluster.scheduler.now(), cluster.settings.start_checkpoint)
+        gone = self.log.advance_start(offset)
+        if gone is None:
+            return
+        self.producers.segments_deleted(gone)
+        self.high_watermark = max(self.high_watermark, offset)
+        self.followers.start_moved()
+        self._poke()
+
+    def delete_before(self, offset: int, done: Callable[[int, int], object]) -> Deleting:
+        """`Partition.deleteRecordsOnLeader`; -1 is the high watermark. `done` will get an error code and the low
+        watermark: ask `look_at_starts`. Raises `RefusedError`.
+        """
+        if not self.config.deleted:
+            raise RefusedError(errors.POLICY_VIOLATION)
+        offset = self.high_watermark if offset == -1 else offset
+        if not 0 <= offset <= self.high_watermark:
+            raise RefusedError(errors.OFFSET_OUT_OF_RANGE)
+        self.advance_start(offset)
+        deleting = Deleting(offset, done)
+        self.deleting.append(deleting)
+        return deleting
+
+    def look_at_starts(self, about: Deleting | None = None) -> bool:
+        """Whether live replicas begin where somebody waits for (`DelayedDeleteRecords`); who does is called."""
+        if self.deleting:
+            low = self.followers.low_watermark()
+            ready = [each for each in self.deleting if each.before <= low]
+            self.deleting = [each for each in self.deleting if each.before > low]
+            for each in ready:
+                each.done(errors.NONE, low)
+        return about not in self.deleting

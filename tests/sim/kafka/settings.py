@@ -138,6 +138,8 @@ class ClusterSettings:
     """log.cleaner.backoff.ms; None: never by itself."""
     hw_checkpoint: float = 5.0
     """replica.high.watermark.checkpoint.interval.ms."""
+    start_checkpoint: float = 60.0
+    """log.flush.start.offset.checkpoint.interval.ms."""
     producer_id_block: int = 1000
     """ProducerIdsBlock.PRODUCER_ID_BLOCK_SIZE."""
     topic_defaults: Mapping[str, str] = field(default_factory=dict)

@@ -88,6 +88,15 @@ class Talk(ABC):
         row = self.ask(broker, 2, version, fields)["topics"][0]["partitions"][0]
         return row["error_code"], row["offset"]
 
+    def delete(self, topic: str, offset: int, *, timeout_ms: int = 5000) -> tuple[int, int]:
+        """DeleteRecords of partition 0: the error code and the low watermark."""
+        fields = {
+            "topics": [{"name": topic, "partitions": [{"partition_index": 0, "offset": offset}]}],
+            "timeout_ms": timeout_ms,
+        }
+        row = self.ask(self.leader_of(topic), 21, 1, fields)["topics"][0]["partitions"][0]
+        return row["error_code"], row["low_watermark"]
+
     def coordinator(self, transactional_id: str) -> int:
         return self.ask(None, 10, 1, {"key": transactional_id, "key_type": 1})["node_id"]
 

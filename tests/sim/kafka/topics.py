@@ -27,9 +27,8 @@ class TopicConfig:
 
     __slots__ = (
         "after_max_ms", "before_max_ms", "compacted", "delete_retention_ms", "deleted", "log_append_time",
-        "max_message_bytes", "min_compaction_lag_ms", "min_isr", "own", "retention_bytes", "retention_ms",
-        "segment_bytes", "segment_ms",
-        "unclean", "values",
+        "max_compaction_lag_ms", "max_message_bytes", "min_cleanable_ratio", "min_compaction_lag_ms", "min_isr", "own",
+        "retention_bytes", "retention_ms", "segment_bytes", "segment_ms", "unclean", "values",
     )  # fmt: skip
 
     def __init__(self, defaults: Mapping[str, str], own: Mapping[str, str]) -> None:
@@ -44,8 +43,12 @@ class TopicConfig:
         self.min_isr = int(values["min.insync.replicas"])
         self.max_message_bytes = int(values["max.message.bytes"])
         self.min_compaction_lag_ms = int(values["min.compaction.lag.ms"])
+        self.max_compaction_lag_ms = int(values["max.compaction.lag.ms"])
+        self.min_cleanable_ratio = float(values["min.cleanable.dirty.ratio"])
         self.segment_bytes = int(values["segment.bytes"])
         self.segment_ms = int(values["segment.ms"])
+        if self.compacted:  # `LogConfig.maxSegmentMs`
+            self.segment_ms = min(self.segment_ms, self.max_compaction_lag_ms)
         self.retention_ms = int(values["retention.ms"])
         self.retention_bytes = int(values["retention.bytes"])
         self.delete_retention_ms = int(values["delete.retention.ms"])

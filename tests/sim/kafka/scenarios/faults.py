@@ -154,6 +154,24 @@ def a_restarted_replica_knows_the_last_batch_alone(talk: Trouble) -> list[Any]:
 
 
 @fault
+def a_restarted_replica_forgets_producers_whose_records_were_deleted(talk: Trouble) -> list[Any]:
+    """Its snapshots are none behind the log's start: also the one of the shutdown, where all records are gone."""
+    topic, (_, pid, epoch) = _placed(talk, 2, 3, min_insync_replicas="1"), talk.init(None)
+    for seq in range(3):
+        talk.produce(topic, b"v", pid=pid, epoch=epoch + 2, seq=seq)
+    found: list[Any] = [talk.delete(topic, 3), known(talk, topic, pid, epoch)]
+    talk.stop(3)
+    _until(talk, lambda: _in_sync(talk, topic) == [2], "alone")
+    _back(talk, topic, 3)
+    talk.stop(2)
+    _led_by(talk, topic, 3)
+    found += [talk.latest(topic), known(talk, topic, pid, epoch)]
+    found.append(talk.produce(topic, b"v", pid=pid, epoch=epoch, seq=7))
+    _back(talk, topic, 2)
+    return found
+
+
+@fault
 def too_few_replicas_in_sync(talk: Trouble) -> list[Any]:
     topic, (_, pid, epoch) = _placed(talk, 1, 3, min_insync_replicas="2"), talk.init(None)
     found: list[Any] = [talk.produce(topic, b"v", pid=pid, epoch=epoch, seq=0)]

@@ -285,16 +285,19 @@ def deleted_records(talk: Talk) -> list[Any]:
     for seq in range(4):
         talk.produce(topic, b"a", pid=pid, epoch=epoch, seq=seq)
 
-    def delete(offset: int) -> tuple[int, int]:
-        fields = {
-            "topics": [{"name": topic, "partitions": [{"partition_index": 0, "offset": offset}]}],
-            "timeout_ms": 5000,
-        }
-        row = talk.ask(talk.leader_of(topic), 21, 1, fields)["topics"][0]["partitions"][0]
-        return row["error_code"], row["low_watermark"]
-
-    found: list[Any] = [delete(2), seen(talk, topic, 1), seen(talk, topic, 2), listed(talk, topic, -2), delete(9)]
-    found += [delete(1), delete(-1), listed(talk, topic, -2), talk.produce(topic, b"a", pid=pid, epoch=epoch, seq=1)]
+    found: list[Any] = [
+        talk.delete(topic, 2),
+        seen(talk, topic, 1),
+        seen(talk, topic, 2),
+        listed(talk, topic, -2),
+        talk.delete(topic, 9),
+    ]
+    found += [
+        talk.delete(topic, 1),
+        talk.delete(topic, -1),
+        listed(talk, topic, -2),
+        talk.produce(topic, b"a", pid=pid, epoch=epoch, seq=1),
+    ]
     return [*found, talk.produce(topic, b"a", pid=pid, epoch=epoch, seq=4), known(talk, topic, pid, epoch)]
 
 
