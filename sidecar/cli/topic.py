@@ -162,6 +162,8 @@ def unset(shared: Shared, topic: str, yes: bool) -> None:
     Stop its writers first: their next batches go to Kafka as they are, where an idempotent client that has written
     under the policy may be refused with 45 OUT_OF_ORDER_SEQUENCE_NUMBER and end.
 
+    A compacted topic that had --dedup keeps the min.compaction.lag.ms that nodes raised.
+
     Asks first, on a terminal.
     """
     api = shared.api()

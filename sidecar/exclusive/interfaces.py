@@ -9,7 +9,7 @@ from sidecar.dedup.topic import TopicIds
 from sidecar.exclusive.ownership import Holder
 from sidecar.exclusive.producing import ProducingState
 from sidecar.exclusive.slots import SlotScope, TakenSlot
-from sidecar.exclusive.upkeep import Upkeep
+from sidecar.exclusive.upkeep import Cause, Upkeep
 from sidecar.network.aside import Allowance
 from sidecar.protocol.ids import Stamp
 from sidecar.protocol.session import Caller, Session
@@ -71,6 +71,9 @@ class OwnershipHooks(IdsHooks, Protocol):
         """A client took a topic or partition from its owner, or from the sessions that wrote beside each other."""
 
     def released(self, topic: str, session: str, generation: int) -> None: ...
+    def fence_renewed(self, topic: str, cause: Cause | None) -> None:
+        """A topic was fenced again at its epoch, before its time for a `cause`, or because it was time."""
+
     def topic_forgotten(self, topic: str) -> None:
         """The node no longer serves the topic, or Kafka no longer has it."""
 

@@ -165,7 +165,10 @@ class Keeper:
     async def _renew(self, topic: Topic) -> None:
         try:
             async with self._slots:
+                cause, fenced_at = topic.upkeep.cause, topic.upkeep.fenced_at
                 await topic.keep_alive()
+                if topic.upkeep.fenced_at > fenced_at:
+                    self._governed.hooks.fence_renewed(topic.name, cause)
         except _PASSING as error:
             topic.upkeep.failed(topic.upkeep.now())
             self._failed(topic.name, error)

@@ -131,6 +131,11 @@ class Upkeep:
             self._share = random.uniform(0.7, 0.95)  # not all topics at the same time
             self.stamped = self.known and self.terms.stamped
 
+    @property
+    def cause(self) -> Cause | None:
+        """Why the fence has to be renewed before its time; None: nothing requires it."""
+        return self._cause
+
     def lapsed(self, cause: Cause) -> None:
         """Note that the fence has to be renewed before its time. The log's start is seen again and again, until a fence
         that began after it was seen is there; anything else once. The most urgent cause counts.

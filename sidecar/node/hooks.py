@@ -8,6 +8,7 @@ from typing import Any, Final
 import structlog
 
 from metadata import MetadataError, MetadataUnavailable
+from sidecar.exclusive.upkeep import Cause
 from sidecar.gateway.audit import Act
 from sidecar.network.admission import Refusal
 from sidecar.protocol.session import Caller
@@ -202,6 +203,11 @@ class NodeHooks:
                 generation=generation,
                 deposed=deposed,
             )
+
+    def fence_renewed(self, topic: str, cause: Cause | None) -> None:
+        self._metrics.count("fence_renewals", cause.name.lower() if cause else "time")
+        if cause is not None and (log := self._few("fence_renewed", _CHANGES)) is not None:
+            log.info("fence_renewed", topic=topic, reason=cause.value)
 
     def compaction_lag_raised(self, topic: str, before_ms: int, after_ms: int) -> None:
         self._log.warning("compaction_lag_raised", topic=topic, before_ms=before_ms, after_ms=after_ms)

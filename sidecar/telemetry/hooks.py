@@ -174,6 +174,11 @@ COUNTED: Final = {
     "takeover_duration_seconds": Counted(
         "Time from the start of a takeover to its commit in the ownership topic.", bounds=REQUEST_BOUNDS
     ),
+    "fence_renewals": Counted(
+        "Fences of topics that were renewed: because it was time, or before for what would have made them fail.",
+        ("cause",),
+        _each("log_start", "lost", "replicas", "time"),
+    ),
     "dedup_recovered_records": Counted("Records read to find the sequence ids of topics taken over."),
     "dedup_recovery_duration_seconds": Counted(
         "Time from a topic's fence until its sequence ids are known.", bounds=REQUEST_BOUNDS
