@@ -207,8 +207,13 @@ def _operate(play: Play, number: int, action: str, topic: str, shadow: str) -> N
         play.world.ledger.moved.add(shadow)
 
     async def ask() -> None:
-        if await ask_node(action, who, lambda why: play.world.logged.update([f"{action}: {why}"])):
+        outcomes: list[str] = []
+        if await ask_node(action, who, outcomes.append):
             play.effect(f"operator: {action}")
+        for why in outcomes:
+            play.world.logged[f"{action}: {why}"] += 1
+        if play.world.heard is not None:
+            play.world.heard(process.host.name, action, *(outcomes or ["done"]))
 
     if action == "delete source":
         play.operations.append(play.world.spawn(process.host, ask()))

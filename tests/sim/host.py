@@ -18,11 +18,13 @@ class Host:
 
     `wall_offset`: seconds by which its wall clock is wrong. `slept`: seconds that its monotonic clock did not count,
     because the machine was suspended. `fuse`: callbacks that it still runs before it dies; negative: it lives on.
+    `burnt_at`: when a steady world's fuse last got shorter.
     `held`: what came due while it was frozen. `state` belongs to the module that swaps process-wide objects per host.
     """
 
     __slots__ = (
-        "alive", "died_at", "frozen", "fuse", "held", "name", "on_death", "slept", "state", "tasks", "wall_offset",
+        "alive", "burnt_at", "died_at", "frozen", "fuse", "held", "name", "on_death", "slept", "state", "tasks",
+        "wall_offset",
     )  # fmt: skip
 
     def __init__(self, name: str) -> None:
@@ -31,6 +33,7 @@ class Host:
         self.died_at = math.inf
         self.frozen = False
         self.fuse = -1
+        self.burnt_at = -1.0
         self.slept = 0.0
         self.wall_offset = 0.0
         self.held: list[Any] = []

@@ -21,8 +21,10 @@ if TYPE_CHECKING:
     from tests.sim.host import Host
     from tests.sim.net import Network
 
-STEP_S = 2e-6
+_STEP_S = 2e-6
 """What one callback takes: code that looks at the clock in a loop gets somewhere."""
+_STEADY_BURN = 4
+"""How much of a fuse each moment of a host takes in a steady world: about as many callbacks as run in one."""
 _LIVELOCK_STEPS = 200_000
 _LIVELOCK_S = 1.0
 
@@ -97,9 +99,10 @@ class SimHandle:
 class SimLoop(asyncio.BaseEventLoop):
     """Driven by `run`; `now` is virtual seconds since the start, the same for every host."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, steady: bool = False) -> None:
         super().__init__()
         self.now = 0.0
+        self.step_s = 0.0 if steady else _STEP_S
         self.zero = 0.0
         """When the history began: what people read counts from there."""
         self.current: Host | None = None
@@ -275,7 +278,7 @@ class SimLoop(asyncio.BaseEventLoop):
         self, until: float, stop: Callable[[], bool] | None = None
     ) -> None:
         """Run everything that is due up to a moment, or until `stop` holds after some callback."""
-        queue, pop = self._queue, heappop
+        queue, pop, step_s = self._queue, heappop, self.step_s
         before, window_end, window_steps = events._get_running_loop(), self.now + _LIVELOCK_S, 0
         events._set_running_loop(self)
         try:
@@ -300,14 +303,13 @@ class SimLoop(asyncio.BaseEventLoop):
                         host.held.append(handle)
                         continue
                     if host.fuse >= 0:
-                        host.fuse -= 1
-                        if host.fuse < 0:
-                            self.kill(host)
+                        self._burn(host)
+                        if not host.alive:
                             continue
                 if host is not self.current:
                     self.on_switch(self.current, host)
                     self.current = host
-                self.now += STEP_S
+                self.now += step_s
                 self.steps += 1
                 window_steps += 1
                 try:
@@ -329,6 +331,16 @@ class SimLoop(asyncio.BaseEventLoop):
         finally:
             events._set_running_loop(before)
             self._enter(None)
+
+    def _burn(self, host: Host) -> None:
+        """A callback of a host with a fuse is about to run. In a steady world moments count, as callbacks must not."""
+        if self.step_s:
+            host.fuse -= 1
+        elif host.burnt_at != self.now:
+            host.burnt_at = self.now
+            host.fuse -= _STEADY_BURN
+        if host.fuse < 0:
+            self.kill(host)
 
     def finish(self, work: Coroutine[Any, Any, Any], host: Host, within: float = 60.0) -> Any:
         """Run until a coroutine on `host` is done, and return its outcome."""

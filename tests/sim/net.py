@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     import random
     from collections.abc import Callable, Iterator
 
+    from tests.sim.chance import Chance
     from tests.sim.host import Host
     from tests.sim.loop import SimLoop
 
@@ -250,6 +251,7 @@ class SocketEnd(End, asyncio.Transport):
         if self._is_lost:
             return
         if kind == "reset":
+            self._hear(None)
             self._closing = True
             self._lost(data or ConnectionResetError(104, "Connection reset by peer"))
         elif kind == "made":
@@ -265,13 +267,19 @@ class SocketEnd(End, asyncio.Transport):
         while self._inbox and self._reading and not self._closing:
             self._feed(*self._inbox.pop(0))
 
+    def _hear(self, data: bytes | None) -> None:
+        if self.network.observer is not None:
+            self.network.observer(self, data)
+
     def _feed(self, kind: str, data: Any) -> None:
         protocol = self._protocol
         if kind == "eof":
+            self._hear(None)
             if not protocol.eof_received():
                 self.close()
             return
         self.network.note(self, data)
+        self._hear(data)
         self.other.consumed(len(data))
         if not self._is_buffered:
             protocol.data_received(data)
@@ -350,7 +358,10 @@ class Network:
     digest: int = 0
     deliveries: int = 0
     bytes: int = 0
-    observer: Callable[[float, End, bytes], None] | None = None
+    observer: Callable[[SocketEnd, bytes | None], None] | None = None
+    """Sees what a protocol is given of its connection; None: its end."""
+    by_path: Chance | None = None
+    """In a steady world, in place of `rng`."""
     count: int = 0
 
     # Connections --------------------------------------------------------------------------------------------------
@@ -376,7 +387,7 @@ class Network:
     async def connect(self, host: Host, factory: Callable[[], Any], address: Address) -> tuple[SocketEnd, Any]:
         """As `create_connection`. Raises OSError."""
         while True:
-            await asyncio.sleep(2 * self.latency())
+            await asyncio.sleep(2 * self.latency(host.name, address[0]))
             if not self.is_cut(host.name, address[0]):
                 break
             await asyncio.sleep(_RETRY_S)
@@ -415,22 +426,28 @@ class Network:
             link.waiting.append((to, kind, data))
             self.waiting[link.number] = link
             return
-        if kind == "data" and self.rng.random() < self.weather.splits and len(data) > 1:
-            place = self.rng.randrange(1, len(data))
-            self._send(to, kind, data[:place])
-            data = data[place:]
+        if kind == "data":
+            rng = self._chance(to.other.name, to.name, "splits")
+            if rng.random() < self.weather.splits and len(data) > 1:
+                place = rng.randrange(1, len(data))
+                self._send(to, kind, data[:place])
+                data = data[place:]
         self._send(to, kind, data)
 
     def _send(self, to: End, kind: str, data: Any) -> None:
-        when = self.loop.now + self.latency()
+        when = self.loop.now + self.latency(to.other.name, to.name)
         if when <= to.last_arrival:
             when = to.last_arrival + 1e-9
         to.last_arrival = when
         self.loop.deliver(to.host, when, to.arrived, kind, data)
 
-    def latency(self) -> float:
+    def _chance(self, source: str, target: str, what: str) -> random.Random:
+        """What decides how the way from one host to another is at this moment."""
+        return self.rng if self.by_path is None else self.by_path.of(f"{what} {source} {target}")
+
+    def latency(self, source: str, target: str) -> float:
         """Seconds for one way, this time."""
-        weather, rng = self.weather, self.rng
+        weather, rng = self.weather, self._chance(source, target, "latency")
         took = weather.latency * (0.5 + rng.random())
         if weather.spikes and rng.random() < weather.spikes:
             took += rng.random() * weather.spike_s
@@ -441,8 +458,6 @@ class Network:
         self.deliveries += 1
         self.bytes += len(data)
         self.digest = crc32(data, self.digest ^ int(self.loop.now * 1e6) & 0xFFFFFFFF)
-        if self.observer is not None:
-            self.observer(self.loop.now, to, data)
 
     def forget(self, link: Link) -> None:
         """An end is closed."""

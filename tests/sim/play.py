@@ -53,6 +53,8 @@ class Outcome:
     trace: list[str] = field(default_factory=list)
     lines: dict[str, bytes] = field(default_factory=dict)
     """Statements of the product that ran, where they are watched (`lines`)."""
+    record: bytes = b""
+    """What everybody outside of the nodes could see, where that is recorded (`behaviour.recorder`)."""
 
 
 class Play:

@@ -65,6 +65,9 @@ return function(script, call, count, ...)
 end
 """)
 """A script with so many of the arguments as its keys: its reply in RESP."""
+Write = tuple[Any, ...]
+"""A command of a script, with its arguments."""
+_WRITES: Final = frozenset({b"SET", b"DEL", b"HSET", b"HDEL", b"ZADD", b"ZREM"})
 _INFO: Final = (
     b"# Server\r\nredis_version:7.2.4\r\nrun_id:%s\r\n# Memory\r\nused_memory:1000000\r\nmaxmemory:0\r\n"
     b"maxmemory_policy:noeviction\r\n# Persistence\r\naof_enabled:1\r\naof_last_write_status:ok\r\n"
@@ -92,6 +95,9 @@ class SimRedis:
         self._kept: tuple[dict[bytes, Any], dict[bytes, float]] = ({}, {})
         self._starts = 0
         self._now = 0.0
+        self.observer: Callable[[str, list[bytes], bytes, list[Write]], None] | None = None
+        """Sees each command: the host that sent it, the reply, and what a script wrote."""
+        self.written: list[Write] = []
         for script in vars(scripts).values():
             if isinstance(script, scripts.Script):
                 compiled(script.sha, script.text)
@@ -181,6 +187,8 @@ class SimRedis:
         command = _COMMANDS.get(name)
         if command is None:
             raise RedisError(f"ERR unknown command {name!r} from script")
+        if self.observer is not None and name in _WRITES:
+            self.written.append((name, *args))
         reply = command(self, *[arg if type(arg) is bytes else b"%.17g" % arg for arg in args])
         kind = type(reply)
         if kind is bytes or kind is int:
@@ -364,7 +372,11 @@ class _Connection:
             if command is None:
                 break
             self._buffer = self._buffer[size:]
-            replies.append(server.execute(command))
+            reply = server.execute(command)
+            replies.append(reply)
+            if server.observer is not None:
+                server.observer(self.peer.link.client, command, reply, server.written)
+                server.written = []
         if replies:
             self.peer.send(b"".join(replies))
 

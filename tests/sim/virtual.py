@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 import structlog
 
 from sidecar.network import turn as turns
+from tests.sim.chance import Chance
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -48,22 +49,48 @@ class SeededRandom(REAL_RANDOM):
 
     def __init__(self, seed: Any = None) -> None:
         if seed is None:
-            seed = _state["rng"].getrandbits(64)
+            seed = _source("generators").getrandbits(64)
             _made.append(self)
+            if _state["steady"]:
+                _steady(self, seed)
+                return
         super().__init__(seed)
+
+
+def _steady(generator: random.Random, seed: Any) -> None:
+    generator.__class__ = Chance
+    cast(Chance, generator).become(seed)
+
+
+def _source(name: str) -> random.Random:
+    """Where random values come from; in a steady world one of each sort does not depend on how many of others there
+    were.
+    """
+    if not _state["steady"]:
+        return _state["rng"]
+    sources: dict[str, Chance] = _state["sources"]
+    if name not in sources:
+        sources[name] = Chance(f"{_state['seed']} {name}")
+    return sources[name]
 
 
 def reseed(seed: int) -> random.Random:
     """All randomness of this process goes by `seed` from here on; a generator for the world itself is returned."""
-    rng = _state["rng"] = REAL_RANDOM(f"{seed} entropy")
+    make = Chance if _state["steady"] else REAL_RANDOM
+    rng = _state["rng"] = make(f"{seed} entropy")
+    _state["seed"], _state["sources"] = seed, {}
     random.seed(seed)
-    for each in _made:
-        each.seed(rng.getrandbits(64))
-    return REAL_RANDOM(f"{seed} world")
+    for place, each in enumerate(_made):
+        each.seed(f"{seed} {place}" if _state["steady"] else rng.getrandbits(64))
+    return make(f"{seed} world")
 
 
-def install(loop: SimLoop, seed: int, log: Callable[[float, str, dict[str, Any]], None]) -> random.Random:
-    """Take over this process. `log` hears every event that a host logs."""
+def install(
+    loop: SimLoop, seed: int, log: Callable[[float, str, dict[str, Any]], None], *, steady: bool = False
+) -> random.Random:
+    """Take over this process. `log` hears every event that a host logs. `steady`: see `chance`."""
+    _state["steady"] = steady
+    Chance.loop = loop
 
     def monotonic() -> float:
         return _BOOTED_S + loop.time()
@@ -78,16 +105,17 @@ def install(loop: SimLoop, seed: int, log: Callable[[float, str, dict[str, Any]]
         return _BOOTED_S + (loop.now if clock == time.CLOCK_BOOTTIME else loop.time())
 
     def token_bytes(size: int | None = None) -> bytes:
-        return _state["rng"].randbytes(32 if size is None else size)
+        size = 32 if size is None else size
+        return _source(f"{size} bytes").randbytes(size)
 
     def randbits(bits: int) -> int:
-        return _state["rng"].getrandbits(bits)
+        return _source(f"{bits} bits").getrandbits(bits)
 
     def randbelow(below: int) -> int:
-        return _state["rng"].randrange(below)
+        return _source("below").randrange(below)
 
     def choice(found: Any) -> Any:
-        return _state["rng"].choice(found)
+        return _source("choice").choice(found)
 
     rng = reseed(seed)
     swapped: dict[int, Any] = {
@@ -104,7 +132,7 @@ def install(loop: SimLoop, seed: int, log: Callable[[float, str, dict[str, Any]]
         id(secrets.randbits): randbits,
         id(secrets.randbelow): randbelow,
         id(secrets.choice): choice,
-        id(uuid.uuid4): lambda: uuid.UUID(int=_state["rng"].getrandbits(128), version=4),
+        id(uuid.uuid4): lambda: uuid.UUID(int=_source("uuid").getrandbits(128), version=4),
     }
     for module in (time, random, secrets, uuid):
         _exchange(vars(module), swapped)
@@ -128,7 +156,10 @@ def _exchange(table: dict[str, Any], swapped: dict[int, Any]) -> None:
             _kept.append(value)  # its id stays its own
             swapped[id(value)] = table[name]
         elif type(value) is REAL_RANDOM:
-            value.seed(_state["rng"].getrandbits(64))
+            if _state["steady"]:
+                _steady(value, len(_made))
+            else:
+                value.seed(_state["rng"].getrandbits(64))
             _made.append(value)
 
 

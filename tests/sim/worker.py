@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
 _LENGTH: Final = struct.Struct(">I")
 _CPU_S: Final = 60
+_WATCH: Final = "--watch"
+_RECORD: Final = "--record"
 _ROOT: Final = Path(__file__).parents[2]
 _ROOM: Final = 6 * 1024 * 1024
 """What a world and most histories need."""
@@ -59,16 +61,20 @@ class WorkerError(Exception):
 
 class Worker:
     """A process for histories of any shape. `edits`: with these changes of the product's text (`mutants`). `watches`:
-    outcomes say which lines ran (`lines`).
+    outcomes say which lines ran (`lines`). `records`: in steady worlds (`chance`), and outcomes have what is to be seen
+    from outside (`behaviour`).
     """
 
-    def __init__(self, edits: tuple[Edit, ...] = (), *, watches: bool = False) -> None:
+    def __init__(
+        self, edits: tuple[Edit, ...] = (), *, watches: bool = False, records: bool = False, hash_seed: int = 0
+    ) -> None:
+        options = [option for option, is_on in ((_WATCH, watches), (_RECORD, records)) if is_on]
         self._process = subprocess.Popen(
-            (sys.executable, "-m", "tests.sim.worker", *(("--watch",) if watches else ())),
+            (sys.executable, "-m", "tests.sim.worker", *options),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             cwd=_ROOT,
-            env={**os.environ, "PYTHONHASHSEED": "0", "PYTHONPATH": str(_ROOT)},
+            env={**os.environ, "PYTHONHASHSEED": str(hash_seed), "PYTHONPATH": str(_ROOT)},
         )
         self._send(edits)
 
@@ -164,7 +170,7 @@ class _WorldProcess:
 def _main() -> None:
     requests, answers = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # whatever prints does not get between the answers
-    if "--watch" in sys.argv:
+    if _WATCH in sys.argv:
         lines.watch()
     edits = _receive(requests)
     if edits:
@@ -202,7 +208,7 @@ def _main() -> None:
 def _serve(shape: Shape, before: list[pages.Span], requests: BinaryIO, answers: BinaryIO) -> None:
     from tests.sim.world import World  # noqa: PLC0415 - see `_main`
 
-    world = World(0, shape)
+    world = World(0, shape, steady=_RECORD in sys.argv)
     world.start()
     gc.collect()
     gc.freeze()
@@ -219,6 +225,7 @@ def _serve(shape: Shape, before: list[pages.Span], requests: BinaryIO, answers: 
 
 
 def _play(world: Any, wish: Wish, answers: Any) -> None:
+    from tests.sim.behaviour.recorder import Recorder  # noqa: PLC0415
     from tests.sim.play import Play  # noqa: PLC0415
 
     resource.setrlimit(resource.RLIMIT_CPU, (_CPU_S, _CPU_S + 1))
@@ -226,9 +233,12 @@ def _play(world: Any, wish: Wish, answers: Any) -> None:
     if wish.trace:
         world.keeps_events = True
         world.cluster.trace = lambda at, line: told.append((at, line))
+    recorder = Recorder(world) if _RECORD in sys.argv else None
     try:
         play = Play(world, wish.history)
         outcome = play.run()
+        if recorder is not None:
+            outcome.record = recorder.written(wish.history, outcome.wrong)
         happened = sorted([*told, *((each.at, each.line) for each in world.events)])
         outcome.trace = [f"{at - world.loop.zero:9.4f}  {line}" for at, line in happened]
         outcome.lines = {file: bytes(marks) for file, marks in lines.MARKS.items()}

@@ -19,6 +19,7 @@ from sidecar.node.node import Node
 from sidecar.settings import load
 from sidecar.settings.loaded import LoadedSettings
 from tests.sim import virtual, wire
+from tests.sim.chance import Chance
 from tests.sim.host import Host
 from tests.sim.kafka import Cluster, ClusterSettings
 from tests.sim.ledger import Ledger
@@ -143,15 +144,19 @@ class Event:
 
 
 class World:
-    """Made, `start`ed with all nodes and topics; then `begin` gives it the seed of one history."""
+    """Made, `start`ed with all nodes and topics; then `begin` gives it the seed of one history. `steady`: see
+    `chance`.
+    """
 
-    def __init__(self, seed: int, shape: Shape) -> None:
+    def __init__(self, seed: int, shape: Shape, *, steady: bool = False) -> None:
         self.shape = shape
-        self.loop = SimLoop()
+        self.loop = SimLoop(steady=steady)
         self.events: list[Event] = []
         self.keeps_events = False
-        self.rng = virtual.install(self.loop, seed, self._logged)
+        self.rng = virtual.install(self.loop, seed, self._logged, steady=steady)
         self.network = self.loop.network = Network(self.loop, self.rng)
+        if steady:
+            self.network.by_path = Chance("network")
         self.redis = SimRedis(self.loop, lambda: virtual.EPOCH_S + self.loop.now)
         self.network.acceptors[REDIS, 6379] = self.redis.accept
         self.scheduler = SimScheduler(self.loop, self.rng)
@@ -170,6 +175,8 @@ class World:
         self.ledger = Ledger()
         self.admin = Host("admin")
         self.logged: Counter[str] = Counter()
+        self.heard: Callable[[str, str, str], None] | None = None
+        """Hears what operators do at which node, and how it ends."""
 
     # Hosts and time -----------------------------------------------------------------------------------------------
 
@@ -308,6 +315,8 @@ class World:
         """From here on everything goes by this seed."""
         self.rng = virtual.reseed(seed)
         self.network.rng = self.scheduler.rng = self.rng
+        if self.network.by_path is not None:
+            self.network.by_path.become(seed)
         self.network.digest = self.network.deliveries = self.network.bytes = 0
         self.loop.steps = 0
         self.redis.effects.clear()

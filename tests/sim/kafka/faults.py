@@ -37,6 +37,8 @@ class Faults:
     def __init__(self) -> None:
         self.effects: Counter[str] = Counter()
         self.trace: Callable[[float, str], None] | None = None
+        self.appended: Callable[[Replica, Batch], None] | None = None
+        """Sees each batch that a leader has appended."""
         self.dropped: dict[tuple[str, int], list[Batch]] = {}
         """By partition: what some replica had and has no more, but for retention and compaction."""
         self._cleaned: dict[tuple[bytes, int], dict[tuple[int, int], Batch]] = {}

@@ -241,6 +241,8 @@ class Replica:
         batch.at = self.broker.cluster.scheduler.now()
         self.take(batch, now)
         self.broker.trace("append", self, batch)
+        if self.broker.cluster.appended is not None:
+            self.broker.cluster.appended(self, batch)
         self.followers.appended()
 
     def take(self, batch: Batch, now: int) -> None:
