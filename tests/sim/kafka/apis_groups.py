@@ -34,7 +34,7 @@ def txn_offset_commit(broker: Broker, request: Request) -> None:
 def _refusal(broker: Broker, values: Values, stamp: tuple[int, int]) -> int:
     """Why this producer may not commit offsets, as an error code."""
     try:
-        shard, _ = broker.groups.find(values["group_id"])
+        shard, _ = broker.groups.find_named(values["group_id"])
         entry = shard.replica.producers.entries.get(stamp[0])
         if entry is None or entry.txn_start < 0:
             partition = CONSUMER_OFFSETS, shard.replica.index
@@ -59,13 +59,17 @@ def _called(topic: Values) -> Values:
     return {field: topic[field] for field in ("name", "topic_id") if field in topic}
 
 
-def _unfit(broker: Broker, topic: str | None, part: Values) -> int:
-    """Why an offset is not kept, as an error code (offset.metadata.max.bytes)."""
+def _unknown(broker: Broker, topic: str | None, part: Values) -> int:
+    """Why there is nothing to commit for, as an error code."""
     if topic is None:
         return errors.UNKNOWN_TOPIC_ID
-    if broker.image.partition(topic, part["partition_index"]) is None:
-        return errors.UNKNOWN_TOPIC_OR_PARTITION
-    return errors.OFFSET_METADATA_TOO_LARGE if len(part["committed_metadata"] or "") > 4096 else errors.NONE
+    known = broker.image.partition(topic, part["partition_index"]) is not None
+    return errors.NONE if known else errors.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def _is_too_large(part: Values) -> bool:
+    """offset.metadata.max.bytes."""
+    return len(part["committed_metadata"] or "") > 4096
 
 
 def _commit(
@@ -77,18 +81,19 @@ def _commit(
         for topic in values["topics"]
         for part in topic["partitions"]
     ]
-    refusals = [_unfit(broker, name, part) for name, _, part in places]
+    unknown = [_unknown(broker, name, part) for name, _, part in places]
+    too_large = [errors.OFFSET_METADATA_TOO_LARGE if _is_too_large(part) else 0 for *_, part in places]
     commits = tuple(
         Commit(
             values["group_id"], name or "", part["partition_index"], part["committed_offset"],
             part.get("committed_leader_epoch", -1), part["committed_metadata"] or "", topic_id,
         )
-        for (name, topic_id, part), code in zip(places, refusals, strict=True)
-        if not code
+        for (name, topic_id, part), *codes in zip(places, unknown, too_large, strict=True)
+        if not any(codes)
     )  # fmt: skip
 
     def done(error: int) -> None:
-        codes = iter([code or error for code in refusals])
+        codes = iter([code or error or large for code, large in zip(unknown, too_large, strict=True)])
         topics = [
             _called(topic)
             | {
@@ -101,8 +106,11 @@ def _commit(
         ]
         request.answer({"topics": topics})
 
+    if all(unknown):  # the coordinator is not asked
+        done(errors.NONE)
+        return
     refused = _refusal(broker, values, stamp) if stamp is not None else errors.NONE
-    if refused or not commits:
+    if refused:
         done(refused)
     else:
         broker.groups.commit(values["group_id"], member, generation, commits, done, stamp)
@@ -212,7 +220,9 @@ def describe_groups(broker: Broker, request: Request) -> None:
 
 
 def _describe(broker: Broker, name: str, version: int) -> Values:
-    row: Values = {"error_code": 0, "group_id": name, "group_state": "Dead", "members": []}
+    row: Values = {
+        "error_code": 0, "group_id": name, "group_state": "Dead", "members": [], "authorized_operations": -(2**31),
+    }  # fmt: skip
     try:
         _, group = broker.groups.find(name)
     except RefusedError as error:
@@ -230,7 +240,7 @@ def _describe(broker: Broker, name: str, version: int) -> Values:
     return row | {
         "group_state": group.state, "protocol_type": group.protocol_type,
         "protocol_data": group.protocol if stable else "",
-        "members": members, "authorized_operations": -(2**31),
+        "members": members,
     }  # fmt: skip
 
 

@@ -18,6 +18,14 @@ from tests.sim.kafka.coordinator import verify
 from tests.sim.kafka.errors import RefusedError
 from tests.sim.kafka.replica import Appended, Replica, Waiting
 
+_VERIFYING: Final[dict[int, int]] = {
+    errors.CONCURRENT_TRANSACTIONS: errors.NOT_ENOUGH_REPLICAS,
+    errors.COORDINATOR_LOAD_IN_PROGRESS: errors.NOT_ENOUGH_REPLICAS,
+    errors.COORDINATOR_NOT_AVAILABLE: errors.NOT_ENOUGH_REPLICAS,
+    errors.NOT_COORDINATOR: errors.NOT_ENOUGH_REPLICAS,
+}
+"""What clients try again without new metadata (`ReplicaManager.handleProduceAppend`)."""
+_FIRST_ABORTABLE: Final = 11
 _FIRST_BY_ID: Final = 13
 _NOTHING_KNOWN: Final = frozenset(
     {
@@ -69,17 +77,15 @@ class _Produce:
             for topic in wanted
             for each in topic["partition_data"]
         ]
-        foreign = self.request.values.get("transactional_id") is None and any(
-            isinstance(batch, Batch) and batch.transactional for _, _, batch in batch_of
-        )
+        refused = self._refusal(batch_of)
         for topic, index, batch in batch_of:
             if not self.topics or self.topics[-1][called] != topic:
                 self.topics.append({called: topic, "partition_responses": []})
-            row = _row(index, errors.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
-            if foreign:
+            row = _row(index, refused)
+            if refused:
                 self.rows.append(row)
             else:
-                row = self._append(self._name(topic) if by_id else topic, index, batch)
+                row = self._append(self._name(topic), index, batch)
             self.topics[-1]["partition_responses"].append(row)
         if self.acks == 0:
             if any(row["error_code"] for row in self.rows):
@@ -91,8 +97,22 @@ class _Produce:
             self.broker.later(max(0, self.request.values["timeout_ms"]) / 1000, self._overdue)
         self._one_less()
 
-    def _name(self, topic_id: bytes) -> str | None:
-        found = self.broker.image.by_id.get(topic_id)
+    def _refusal(self, batch_of: list[tuple[bytes | str, int, Batch | RefusedError]]) -> int:
+        """Why the whole request is refused: transactional batches without an id, or of several producers."""
+        transactional = [each for each in batch_of if isinstance(each[2], Batch) and each[2].transactional]
+        if transactional and self.request.values.get("transactional_id") is None:
+            return errors.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+        stamps = {
+            (batch.pid, batch.producer_epoch)
+            for topic, index, batch in transactional
+            if isinstance(batch, Batch) and self.broker.image.partition(self._name(topic) or "", index) is not None
+        }
+        return errors.INVALID_PRODUCER_ID_MAPPING if len(stamps) > 1 else errors.NONE  # `handleProduceAppend`
+
+    def _name(self, topic: bytes | str) -> str | None:
+        if isinstance(topic, str):
+            return topic
+        found = self.broker.image.by_id.get(topic)
         return None if found is None else found.name
 
     def _append(self, topic: str | None, index: int, batch: Batch | RefusedError) -> Values:
@@ -106,14 +126,17 @@ class _Produce:
                 raise RefusedError(errors.UNKNOWN_TOPIC_OR_PARTITION)
             if isinstance(batch, RefusedError):
                 raise batch
-            if self.acks not in (-1, 0, 1):
-                raise RefusedError(errors.INVALID_REQUIRED_ACKS)
             there = self._replica(topic, index)
             if batch.transactional:
+                there.check_leader()
                 entry = there.producers.entries.get(batch.pid)
-                if entry is None or entry.txn_start < 0:
-                    name = self.request.values["transactional_id"] or ""
-                    verify(self.broker.cluster, name, (batch.pid, batch.producer_epoch), (topic, index))
+                is_open = entry is not None and entry.txn_start >= 0
+                if is_open and self.broker.cluster.settings.version >= (4, 0):
+                    is_open = entry is not None and entry.epoch == batch.producer_epoch
+                if not is_open:  # `UnifiedLog.hasOngoingTransaction`
+                    self._verify(batch, (topic, index))
+            if self.acks not in (-1, 0, 1):
+                raise RefusedError(errors.INVALID_REQUIRED_ACKS)
             replica = there
             found = replica.append_data(batch, self.acks)
         except RefusedError as error:
@@ -124,6 +147,16 @@ class _Produce:
             return row
         self._landed(row, replica, found)
         return row
+
+    def _verify(self, batch: Batch, partition: tuple[str, int]) -> None:
+        """Since version 11 clients know an error after which they may abort and go on (KIP-890)."""
+        name = self.request.values["transactional_id"] or ""
+        try:
+            verify(self.broker.cluster, name, (batch.pid, batch.producer_epoch), partition)
+        except RefusedError as error:
+            if error.code == errors.INVALID_TXN_STATE and self.request.version >= _FIRST_ABORTABLE:
+                raise RefusedError(errors.TRANSACTION_ABORTABLE, error.why) from None
+            raise RefusedError(_VERIFYING.get(error.code, error.code), error.why) from None
 
     def _landed(self, row: Values, replica: Replica, found: Appended) -> None:
         row["base_offset"], row["log_append_time_ms"] = found.base, found.time

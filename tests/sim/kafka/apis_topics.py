@@ -20,8 +20,9 @@ from tests.sim.kafka.topics import INTERNAL, PartitionImage, TopicImage
 
 _NO_OPERATIONS: Final = -(2**31)
 _NO_ID: Final = bytes(16)
+_FIRST_WITHOUT_NAME: Final = 12
 _TOPIC, _BROKER = 2, 4
-_DELETE, _APPEND, _SUBTRACT = 1, 2, 3
+_SET, _DELETE, _APPEND, _SUBTRACT = 0, 1, 2, 3
 
 
 @serves(18)
@@ -75,7 +76,7 @@ def _rows(broker: Broker, request: Request) -> list[Values]:
         topic = image.by_id.get(topic_id) if by_id else image.topics.get(name)
         if topic is None:
             code = errors.UNKNOWN_TOPIC_ID if by_id else _missing(broker, request, name)
-            rows.append(_unknown(code, name, topic_id))
+            rows.append(_unknown(code, name if request.version >= _FIRST_WITHOUT_NAME else name or "", topic_id))
         else:
             rows.append(_described(broker, topic))
     return rows
@@ -113,7 +114,7 @@ def _missing(broker: Broker, request: Request, name: str) -> int:
 
 def _unknown(code: int, name: str | None, topic_id: bytes) -> Values:
     return {
-        "error_code": code, "name": name or "", "topic_id": topic_id, "is_internal": False, "partitions": [],
+        "error_code": code, "name": name, "topic_id": topic_id, "is_internal": False, "partitions": [],
         "topic_authorized_operations": _NO_OPERATIONS,
     }  # fmt: skip
 
@@ -122,9 +123,9 @@ def _described(broker: Broker, topic: TopicImage) -> Values:
     live = broker.image.live
     return {
         "error_code": 0, "name": topic.name, "topic_id": topic.id, "is_internal": topic.name in INTERNAL,
-        "partitions": [
+        "partitions": [  # a real broker's order is that of a hash table
             partition_row(index, each, live, broker.cluster.settings.version)
-            for index, each in enumerate(topic.partitions)
+            for index, each in reversed(tuple(enumerate(topic.partitions)))
         ],
         "topic_authorized_operations": _NO_OPERATIONS,
     }  # fmt: skip
@@ -198,7 +199,8 @@ def _create(broker: Broker, wanted: Values, validate_only: bool) -> Values:
     except RefusedError as error:
         return _not_made(wanted["name"], error.code, error.why)
     return {
-        "name": wanted["name"], "error_code": 0, "error_message": None, "configs": [], "topic_id": topic.id,
+        "name": wanted["name"], "error_code": 0, "error_message": None,
+        "configs": _listed(topic.config.values, topic.config.own, None), "topic_id": topic.id,
         "num_partitions": len(topic.partitions), "replication_factor": len(topic.partitions[0].replicas),
     }  # fmt: skip
 
@@ -286,7 +288,12 @@ def _configs(broker: Broker, resource: Values) -> Values:
         values, own = _broker_configs(broker), {}
     else:
         return row | {"error_code": errors.INVALID_REQUEST, "error_message": f"resource {kind} {name}"}
-    row["configs"] = [
+    row["configs"] = _listed(values, own, keys)
+    return row
+
+
+def _listed(values: Mapping[str, str], own: Mapping[str, str], keys: list[str] | None) -> list[Values]:
+    return [
         {
             "name": each, "value": value, "read_only": False, "is_default": each not in own,
             "config_source": 1 if each in own else 5, "is_sensitive": False, "synonyms": [], "config_type": 0,
@@ -295,7 +302,6 @@ def _configs(broker: Broker, resource: Values) -> Values:
         for each, value in values.items()
         if keys is None or each in keys
     ]  # fmt: skip
-    return row
 
 
 @serves(44)
@@ -311,9 +317,16 @@ def alter_configs(broker: Broker, request: Request) -> None:
         try:
             if kind != _TOPIC or not name or named[kind, name] > 1:
                 raise RefusedError(errors.INVALID_REQUEST)
-            if name not in controller.topics:
+            keys = [each["name"] for each in resource["configs"]]
+            nulls = [each for each in resource["configs"] if each["value"] is None]
+            if len(set(keys)) < len(keys) or any(each["config_operation"] != _DELETE for each in nulls):
+                raise RefusedError(errors.INVALID_REQUEST, "a setting twice, or without a value")
+            topic = controller.topics.get(name)
+            values = broker.cluster.settings.defaults() if topic is None else topic.config.values
+            changes = _changes(values, resource["configs"])
+            if topic is None:  # the existence is checked behind the values (`validateAlterConfig`)
+                configs.check({each: value for each, value in changes.items() if value is not None})
                 raise RefusedError(errors.UNKNOWN_TOPIC_OR_PARTITION)
-            changes = _changes(controller.topics[name].config.values, resource["configs"])
             controller.configure(name, changes, dry=request.values["validate_only"])
         except RefusedError as error:
             row |= {"error_code": error.code, "error_message": error.why}
@@ -344,8 +357,8 @@ def _changes(values: Mapping[str, str], wanted: list[Values]) -> dict[str, str |
     changes: dict[str, str | None] = {}
     for each in wanted:
         name, operation, value = each["name"], each["config_operation"], each["value"]
-        if name in changes or (operation != _DELETE and value is None):
-            raise RefusedError(errors.INVALID_REQUEST, f"{name} twice, or without a value")
+        if operation not in (_SET, _DELETE, _APPEND, _SUBTRACT):
+            raise RefusedError(errors.UNKNOWN_SERVER_ERROR, f"operation {operation}")
         if operation in (_APPEND, _SUBTRACT):
             if not configs.is_list(name):
                 raise RefusedError(errors.INVALID_CONFIG, f"{name} is no list")

@@ -101,6 +101,7 @@ class Broker:
             if known is not None and (new is None or new.id != known.id):
                 for index in range(len(known.partitions)):
                     self._drop((known.id, index))
+                self.groups.topic_deleted(name)
             if new is None:
                 continue
             for index, partition in enumerate(new.partitions):

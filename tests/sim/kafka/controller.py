@@ -62,6 +62,7 @@ class Controller:
             raise RefusedError(errors.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
         if any(_metric(each) == _metric(name) for each in self.topics):
             raise RefusedError(errors.INVALID_TOPIC_EXCEPTION, f"Topic '{name}' collides with another one's metrics")
+        config = self._config(wanted)
         partitions = settings.partitions if partitions == -1 else partitions
         replication = settings.replication if replication == -1 else replication
         if partitions <= 0 and not assignment:
@@ -70,7 +71,6 @@ class Controller:
             )
         if not assignment and (replication <= 0 or replication > len(self.live)):
             raise RefusedError(errors.INVALID_REPLICATION_FACTOR, f"{replication} replicas, {len(self.live)} brokers")
-        config = self._config(wanted)
         if assignment and sorted(assignment) != list(range(len(assignment))):
             raise RefusedError(errors.INVALID_REPLICA_ASSIGNMENT, "partitions should be a consecutive 0-based sequence")
         placed = self._assigned(assignment) if assignment else self._place(partitions, replication)
@@ -178,13 +178,15 @@ class Controller:
 
     def reassign(self, name: str, index: int, replicas: tuple[int, ...]) -> None:
         """Other replicas of a partition (KIP-455), in one step; some of them have to be in sync. One that is new has no
-        log.
+        log. The leader epoch rises with another leader, and where a replica goes (`PartitionChangeBuilder`).
         """
         topic = self.topics[name]
         found = topic.partitions[index]
         isr = tuple(each for each in found.isr if each in replicas)
-        leader = found.leader if found.leader in replicas else next(each for each in isr if each in self.live)
-        self._set(topic, index, PartitionImage(leader, found.epoch + 1, isr, found.version + 1, replicas))
+        live = [each for each in replicas if each in isr and each in self.live]
+        leader = found.leader if found.leader in replicas else live[0]
+        raised = leader != found.leader or not set(found.replicas) <= set(replicas)
+        self._set(topic, index, PartitionImage(leader, found.epoch + raised, isr, found.version + 1, replicas))
         self._cluster.effect("reassigned")
         self._publish()
 

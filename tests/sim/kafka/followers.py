@@ -71,6 +71,9 @@ class Followers:
         self._replica.version = image.version
         self.isr = image.isr
         self.proposed = None
+        for each in image.replicas:  # new ones begin without another leader epoch
+            if each != self._replica.broker.id:
+                self.all.setdefault(each, Follower(-1e9))
         self.advance()
 
     # Fetches of followers ------------------------------------------------------------------------------------------

@@ -26,6 +26,9 @@ _SHORTEST_SESSION: Final = 6_000
 """group.min.session.timeout.ms."""
 _LONGEST_SESSION: Final = 1_800_000
 """group.max.session.timeout.ms."""
+_FIRST_WITHOUT_PROTOCOL: Final = 7
+_TOMBSTONE: Final = -(2**63)
+"""The offset of a commit that takes the earlier ones away."""
 _COMMIT_TIMEOUT_S: Final = 5.0
 """offset.commit.timeout.ms."""
 _COMMIT_ERRORS: Final = {
@@ -123,7 +126,10 @@ class Shard:
         for commit in commits:
             group = self.groups.setdefault(commit.group, Group())
             offsets = group.offsets if pid < 0 else group.pending.setdefault(pid, {})
-            offsets[commit.topic, commit.partition] = commit._replace(at=at)
+            if commit.offset == _TOMBSTONE:
+                offsets.pop((commit.topic, commit.partition), None)
+            else:
+                offsets[commit.topic, commit.partition] = commit._replace(at=at)
 
     def ended(self, pid: int, *, commit: bool) -> None:
         for group in self.groups.values():
@@ -202,8 +208,8 @@ class Groups:
         self, name: str, member: str, generation: int, commits: tuple[Commit, ...], done: Callable[[int], object],
         stamp: tuple[int, int] | None = None,
     ) -> None:  # fmt: skip
-        """OffsetCommit; -1 and no member is a commit from outside, for a group without members alone. A stamp makes it
-        part of a transaction.
+        """OffsetCommit; -1 and no member is a commit from outside, for a group without members alone, unless a stamp
+        makes it part of a transaction.
         """
         try:
             shard, group = self.find(name)
@@ -211,16 +217,36 @@ class Groups:
                 older = stamp is not None and self.broker.cluster.settings.version < (4, 0)
                 raise RefusedError(errors.UNKNOWN_MEMBER_ID if older else errors.ILLEGAL_GENERATION)
             group = group or shard.groups.setdefault(name, Group())
-            if generation < 0 and group.members:
-                raise RefusedError(errors.UNKNOWN_MEMBER_ID)
-            if generation >= 0:
-                self._check_member(group, member, generation)
-                if group.state == "CompletingRebalance":
-                    raise RefusedError(errors.REBALANCE_IN_PROGRESS)
+            if generation >= 0 or group.state != "Empty":
+                self._may_commit(group, member, generation, transactional=stamp is not None)
+            if not commits:
+                done(errors.NONE)
+                return
             batch = batches.noted(commits, self.broker.wall_ms(), stamp)
             self._append(shard, batch, stamp[0] if stamp is not None else -1, done)
         except RefusedError as error:
             done(error.code)
+
+    def topic_deleted(self, topic: str) -> None:
+        """Its offsets go (`OffsetMetadataManager.onPartitionsDeleted`), also those of open transactions."""
+        for shard in self.shards.values():
+            for name, group in shard.groups.items():
+                places = [(pid, place) for pid, found in group.pending.items() for place in found if place[0] == topic]
+                for pid, place in places:
+                    del group.pending[pid][place]
+                gone = [place for place in group.offsets if place[0] == topic]
+                commits = tuple(Commit(name, *place, _TOMBSTONE, -1, "") for place in gone)
+                if commits and not shard.loading:
+                    self._append(shard, batches.noted(commits, self.broker.wall_ms()), -1, lambda _: None)
+
+    def _may_commit(self, group: Group, member: str, generation: int, *, transactional: bool) -> None:
+        """`ClassicGroup.validateOffsetCommit`."""
+        if generation >= 0 or member:
+            self._check_member(group, member, generation)
+        elif not transactional:
+            raise RefusedError(errors.UNKNOWN_MEMBER_ID)
+        if not transactional and group.state == "CompletingRebalance":
+            raise RefusedError(errors.REBALANCE_IN_PROGRESS)
 
     def _append(self, shard: Shard, batch: Batch, pid: int, done: Callable[[int], object]) -> None:
         """Since 4.0 offsets are appended with acks=1, whatever the ISR is (`CoordinatorPartitionWriter`), and wait for
@@ -267,7 +293,13 @@ class Groups:
         """JoinGroup: every present member joins, then all are answered."""
 
         def refuse(code: int, member_id: str = "") -> None:
-            done({"error_code": code, "generation_id": -1, "member_id": member_id, "members": [], "protocol_name": ""})
+            nothing = "" if version < _FIRST_WITHOUT_PROTOCOL else None
+            done(
+                {
+                    "error_code": code, "generation_id": -1, "member_id": member_id, "members": [],
+                    "protocol_name": nothing,
+                }
+            )  # fmt: skip
 
         member_id: str = values["member_id"]
         try:
@@ -290,8 +322,14 @@ class Groups:
                 refuse(errors.MEMBER_ID_REQUIRED, member_id)
                 return
         group.expected.discard(member_id)
+        is_new = member_id not in group.members
         member = group.members.setdefault(member_id, Member(member_id))
-        member.protocols = values["protocols"]
+        protocols = [{"name": each["name"], "metadata": each["metadata"]} for each in values["protocols"]]
+        is_follower = group.state == "Stable" and member_id != group.leader
+        if not is_new and member.protocols == protocols and (group.state == "CompletingRebalance" or is_follower):
+            done(self._joined(group, member))
+            return
+        member.protocols = protocols
         member.joining = done
         group.protocol_type = values["protocol_type"]
         if group.state != "PreparingRebalance":
@@ -314,23 +352,19 @@ class Groups:
         if group.leader not in group.members:
             group.leader = next(iter(group.members))
         group.protocol = self._common_protocol(group)
-        listed = [
-            {
-                "member_id": each.id,
-                "metadata": each.metadata(group.protocol),
-            }
-            for each in group.members.values()
-        ]
         for member in group.members.values():
             done, member.joining = member.joining, None
             assert done is not None
-            done(
-                {
-                    "error_code": 0, "generation_id": group.generation, "protocol_type": group.protocol_type,
-                    "protocol_name": group.protocol, "leader": group.leader, "member_id": member.id,
-                    "members": listed if member.id == group.leader else [],
-                }
-            )  # fmt: skip
+            done(self._joined(group, member))
+
+    def _joined(self, group: Group, member: Member) -> Values:
+        """The answer to a member of this generation."""
+        listed = [{"member_id": each.id, "metadata": each.metadata(group.protocol)} for each in group.members.values()]
+        return {
+            "error_code": 0, "generation_id": group.generation, "protocol_type": group.protocol_type,
+            "protocol_name": group.protocol, "leader": group.leader, "member_id": member.id,
+            "members": listed if member.id == group.leader else [],
+        }  # fmt: skip
 
     def _common_protocol(self, group: Group) -> str:
         names = [{one["name"] for one in each.protocols} for each in group.members.values()]

@@ -142,6 +142,9 @@ def append(
         known = leader.image.partition(*partition) is not None
         done(errors.NOT_LEADER_OR_FOLLOWER if known else errors.UNKNOWN_TOPIC_OR_PARTITION)
         return
+    if stamp[1] < 0:  # `MemoryRecordsBuilder.appendEndTxnMarker`: IllegalArgumentException
+        done(errors.UNKNOWN_SERVER_ERROR)
+        return
 
     def written(error: int) -> None:
         if not error and replica.topic.name == CONSUMER_OFFSETS:

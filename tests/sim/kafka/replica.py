@@ -219,8 +219,9 @@ class Replica:
         return self._append_own(batch)
 
     def _append_own(self, batch: Batch) -> Appended:
-        batch = batches.placed(batch, self.log.end, self.epoch, None)
-        self._write(batch, self.broker.wall_ms())
+        now = self.broker.wall_ms()
+        batch = batches.placed(batch, self.log.end, self.epoch, now if self.config.log_append_time else None)
+        self._write(batch, now)
         return Appended(batch.base, batch.last, -1)
 
     def check_leader(self) -> None:

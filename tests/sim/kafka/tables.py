@@ -112,7 +112,7 @@ MESSAGES: Final[dict[int, Message]] = {
         transactions.END_TXN, transactions.WRITE_TXN_MARKERS, groups.TXN_OFFSET_COMMIT, admin.DESCRIBE_CONFIGS,
         admin.CREATE_PARTITIONS, admin.INCREMENTAL_ALTER_CONFIGS, transactions.DESCRIBE_PRODUCERS,
         transactions.DESCRIBE_TRANSACTIONS, transactions.LIST_TRANSACTIONS, cluster.DESCRIBE_TOPIC_PARTITIONS,
-        security.DESCRIBE_CLIENT_QUOTAS,
+        security.DESCRIBE_CLIENT_QUOTAS, admin.ELECT_LEADERS, admin.ALTER_PARTITION_REASSIGNMENTS,
     )
 }  # fmt: skip
 
