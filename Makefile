@@ -27,7 +27,7 @@ BESIDE := -n 4 --dist loadfile --no-loadscope-reorder
 COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 	--no-emit-index-url --no-emit-find-links --no-header
 
-.PHONY: help setup spark up demo test test-slow test-oldest test-clients java sim differential mutants fuzz audit sbom dist bench bench-pipeline check model format requirements proto messages docs clean
+.PHONY: help setup spark up demo test test-slow test-oldest test-clients java sim differential mutants mutation fuzz audit sbom dist bench bench-pipeline check model format requirements proto messages docs clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -93,6 +93,9 @@ differential: setup ## send random requests to a real Kafka and a simulated one 
 
 mutants: setup ## check that the simulator finds each mutant, a copy of the product with one mistake (ARGS='hole 2')
 	@PYTHONHASHSEED=0 $(BIN)/python -m tests.sim.mutants $(ARGS)
+
+mutation: setup ## play mutants of the core that nobody chose against its tests (ARGS='dedup', '--sample 50')
+	@PYTHONHASHSEED=0 $(BIN)/python -m tests.mutation $(ARGS)
 
 fuzz: setup ## fuzz the code that reads untrusted bytes (ARGS='--minutes 10', '--executions 10000000', 'batches rest')
 	@$(BIN)/python -m tests.fuzz $(ARGS)

@@ -17,7 +17,7 @@ from types import CodeType, ModuleType
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
 
 ROOT: Final = Path(__file__).parents[2]
 PACKAGES: Final = ("exclusive", "fencing", "dedup", "forwarder", "changelog", "resources", "shadow")
@@ -48,11 +48,14 @@ class _Loader(SourceFileLoader):
 
 
 class _Finder(MetaPathFinder):
+    def __init__(self, packages: Collection[str]) -> None:
+        self._packages = packages
+
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
         parts = fullname.split(".")
-        if parts[0] != "sidecar" or len(parts) < 2 or parts[1] not in PACKAGES:
+        if parts[0] != "sidecar" or len(parts) < 2 or parts[1] not in self._packages:
             return None
         spec = PathFinder.find_spec(fullname, path, target)
         if spec is not None and isinstance(spec.loader, SourceFileLoader):
@@ -60,12 +63,12 @@ class _Finder(MetaPathFinder):
         return spec
 
 
-def watch() -> None:
+def watch(packages: Collection[str] = PACKAGES) -> None:
     """From here on. Raises RuntimeError where one of the packages is imported already."""
-    early = [name for name in sys.modules if name.startswith(tuple(f"sidecar.{each}" for each in PACKAGES))]
+    early = [name for name in sys.modules if name.startswith(tuple(f"sidecar.{each}" for each in packages))]
     if early:
         raise RuntimeError(f"imported too early: {early}")
-    sys.meta_path.insert(0, _Finder())
+    sys.meta_path.insert(0, _Finder(packages))
 
 
 def add(known: dict[str, bytes], more: Mapping[str, bytes | bytearray]) -> None:

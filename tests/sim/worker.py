@@ -34,10 +34,11 @@ if TYPE_CHECKING:
     from tests.sim.world import Shape
 
 _LENGTH: Final = struct.Struct(">I")
-_CPU_S: Final = 60
 _WATCH: Final = "--watch"
 _RECORD: Final = "--record"
 _ROOT: Final = Path(__file__).parents[2]
+CPU_S = 60
+"""After so many CPU seconds a history hangs."""
 _ROOM: Final = 6 * 1024 * 1024
 """What a world and most histories need."""
 _PACKAGES: Final = (
@@ -132,10 +133,10 @@ def _read(source: BinaryIO | Any) -> bytes | None:
     return source.read(_LENGTH.unpack(head)[0]) if len(head) == _LENGTH.size else None
 
 
-class _WorldProcess:
+class WorldProcess:
     """A fork with a world of one shape, and the pipes to and from it."""
 
-    def __init__(self, shape: Shape, others: Iterable[_WorldProcess], before: list[pages.Span]) -> None:
+    def __init__(self, shape: Shape, others: Iterable[WorldProcess], before: list[pages.Span]) -> None:
         (requests, to), (source, answers) = os.pipe(), os.pipe()
         self._child = os.fork()
         if self._child == 0:
@@ -177,6 +178,23 @@ def _main() -> None:
         from tests.sim.mutants.edits import install  # noqa: PLC0415 - it must come before the product is imported
 
         install(edits)
+    before = warm_up()
+    worlds: dict[Shape, WorldProcess] = {}
+    while (wish := _read(requests)) is not None:
+        shape = pickle.loads(wish).history.shape
+        if shape not in worlds:
+            worlds[shape] = WorldProcess(shape, worlds.values(), before)
+        answer = worlds[shape].play(wish)
+        if answer is None:
+            worlds.pop(shape).end()
+            answer = pickle.dumps("the world ended")
+        _write(answers, answer)
+    for each in worlds.values():
+        each.end()
+
+
+def warm_up() -> list[pages.Span]:
+    """Import everything that a world needs. Returns the memory of other packages."""
     for name in _PACKAGES:
         importlib.import_module(name)
     gc.collect()
@@ -191,18 +209,7 @@ def _main() -> None:
     gc.freeze()
     warm = pages.newer(before)
     pages.own([page for page in pages.newer([]) if page not in warm])  # the table that a fork copies is shorter then
-    worlds: dict[Shape, _WorldProcess] = {}
-    while (wish := _read(requests)) is not None:
-        shape = pickle.loads(wish).history.shape
-        if shape not in worlds:
-            worlds[shape] = _WorldProcess(shape, worlds.values(), before)
-        answer = worlds[shape].play(wish)
-        if answer is None:
-            worlds.pop(shape).end()
-            answer = pickle.dumps("the world ended")
-        _write(answers, answer)
-    for each in worlds.values():
-        each.end()
+    return before
 
 
 def _serve(shape: Shape, before: list[pages.Span], requests: BinaryIO, answers: BinaryIO) -> None:
@@ -228,7 +235,7 @@ def _play(world: Any, wish: Wish, answers: Any) -> None:
     from tests.sim.behaviour.recorder import Recorder  # noqa: PLC0415
     from tests.sim.play import Play  # noqa: PLC0415
 
-    resource.setrlimit(resource.RLIMIT_CPU, (_CPU_S, _CPU_S + 1))
+    resource.setrlimit(resource.RLIMIT_CPU, (CPU_S, CPU_S + 1))
     told: list[tuple[float, str]] = []
     if wish.trace:
         world.keeps_events = True
