@@ -304,7 +304,7 @@ class Gathered:
         """The answer to ShareFetch."""
         parts = dict(self.parts)
         for part, (code, said) in self.acked.items():
-            found = parts.get(part, {"partition_index": part[1]})
+            found = parts.get(part, {"partition_index": part[1], "error_code": ErrorCode.NONE})  # only acknowledged
             parts[part] = found | {"acknowledge_error_code": code, "acknowledge_error_message": said}
         return self._answer(parts)
 

@@ -299,6 +299,22 @@ async def test_a_session_ends_with_the_connection_that_opened_it(
         wait_for(ended, "the session to end")
 
 
+@pytest.mark.parametrize("through_nodes", [True, False])
+async def test_a_fetch_that_closes_a_session_has_the_answers_to_its_acknowledgements(
+    scene: Scene, nodes: VirtualCluster, through_nodes: bool
+) -> None:
+    """It reads nothing, so acknowledgements are all that the answer has of a partition."""
+    consumer = scene.consumer(nodes if through_nodes else None)
+    taken = consumer.take()
+    (leader, led), *_ = consumer.led.items()
+    consumer.epochs[leader] = -1
+    closing = consumer.fetch(leader, acks={index: taken[index] for index in led})
+    assert closing.error_code.value == 0
+    parts = [part for topic in closing.responses for part in topic.partitions]
+    assert {part.partition_index for part in parts} == set(led)
+    assert {(part.error_code.value, int(part.acknowledge_error_code)) for part in parts} == {(0, 0)}
+
+
 async def test_a_request_on_another_connection_waits_for_the_session(scene: Scene, nodes: VirtualCluster) -> None:
     """Brokers have to get the requests of a session in their order, and a ShareFetch may wait there for records."""
     consumer = scene.consumer(nodes)

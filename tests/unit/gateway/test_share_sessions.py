@@ -249,3 +249,10 @@ def test_what_was_not_acknowledged_stays_so_whatever_comes_later() -> None:
     gathered.take(answer(part(0, b"records")))
     ((found,),) = (topic["partitions"] for topic in gathered.fetched()["responses"])
     assert (found["acknowledge_error_code"], found["records"]) == (6, b"records")
+
+
+def test_a_partition_of_which_only_acknowledgements_were_asked_has_all_that_others_have() -> None:
+    gathered = Gathered()
+    gathered.not_acknowledged([(TOPIC, 0)], 6)
+    ((found,),) = (topic["partitions"] for topic in gathered.fetched()["responses"])
+    assert (found["error_code"], found["acknowledge_error_code"]) == (0, 6)
