@@ -27,7 +27,7 @@ BESIDE := -n 4 --dist loadfile --no-loadscope-reorder
 COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 	--no-emit-index-url --no-emit-find-links --no-header
 
-.PHONY: help setup spark up demo test test-slow test-oldest test-clients java sim differential mutants mutation fuzz audit sbom dist bench bench-pipeline check model format requirements proto messages docs clean
+.PHONY: help setup spark up demo test test-slow test-oldest test-clients java sim record compare differential mutants mutation fuzz audit sbom dist bench bench-pipeline check model format requirements proto messages docs clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -87,6 +87,12 @@ java: setup ## build the Java client library with Maven, and test it and the Go 
 
 sim: setup ## run histories on the simulator: MINUTES=10, SEEDS=0-999, or one: SEED=7 ARGS='--trace --shrink'
 	@PYTHONHASHSEED=0 $(BIN)/python -m tests.sim $(if $(SEED),--seed $(SEED),$(if $(SEEDS),--seeds $(SEEDS),--minutes $(or $(MINUTES),1))) $(ARGS)
+
+record: setup ## record what the product does in many histories: ARGS='--seeds 0-1999 --out FILE'
+	@PYTHONHASHSEED=0 $(BIN)/python -m tests.sim.behaviour record $(ARGS)
+
+compare: setup ## what the product does differently from a record, or from a revision: ARGS=FILE or ARGS=REV
+	@PYTHONHASHSEED=0 $(BIN)/python -m tests.sim.behaviour compare $(ARGS)
 
 differential: setup ## send random requests to a real Kafka and a simulated one (ARGS='--minutes 5', '--seeds 0-99 --brokers 3')
 	@PYTHONHASHSEED=0 $(BIN)/python -m tests.sim.kafka.differential $(ARGS)
