@@ -181,7 +181,8 @@ def _one(seed: int, mix: Mix, without: str, *, trace: bool, shrinks: bool) -> in
     print(history)
     for sentence in wrong or ["nothing is wrong"]:
         print(f"  {sentence}")
-    rest = "" if mix is histories.USUAL else " --mix rare"
+    name = next((name for name, each in histories.MIXES.items() if each == mix), "usual")
+    rest = "" if mix is histories.USUAL else f" --mix {name}"
     rest += f" --without {','.join(map(str, sorted(left_out)))}" if left_out else ""
     print(f"again: make sim SEED={seed} ARGS='--trace{rest}'\n", flush=True)
     return 1 if wrong else 0

@@ -6,13 +6,14 @@ history that breaks it (`test_checker.py`).
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from tests.sim.ledger import NOT_WRITTEN, REFUSED, Ledger, Sent
+from tests.sim.ledger import NOT_WRITTEN, REFUSED, Ledger, Read, Sent
 from tests.sim.policies import Timeline
-from tests.sim.sources import Sources
+from tests.sim.sources import Life, Source, Sources
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -84,6 +85,16 @@ class Evidence:
     gone: dict[tuple[str, int], set[bytes]] = field(default_factory=dict)
     gone_to: dict[tuple[str, int], int] = field(default_factory=dict)
     """The last offset of what is gone: a reader may have come so far in a log that is another one now."""
+    removed: dict[tuple[str, int], dict[int, float]] = field(default_factory=dict)
+    """When a record was first missing in a replica's log, by offset: Kafka cleaned it away."""
+    lives: list[Life] = field(default_factory=list)
+    """The topics that there were, in the order in which they came."""
+    former: dict[tuple[bytes, int], dict[int, set[bytes]]] = field(default_factory=dict)
+    """What the logs of deleted topics had, by topic id and partition, by offset."""
+    torn: dict[tuple[str, int], set[bytes]] = field(default_factory=dict)
+    """The part of `gone` that an unclean election lost of the topic that has the name now."""
+    renewed: dict[str, float] = field(default_factory=dict)
+    """When a node first served a topic that was created anew: from then on nothing of the former one counts."""
     unfenced: dict[tuple[str, int], float] = field(default_factory=dict)
     """Of topics that were created anew: from which offset on a node had seen that, and fenced them."""
     troubled: set[tuple[str, str]] = field(default_factory=set)
@@ -199,13 +210,15 @@ def lost(evidence: Evidence) -> Iterator[str]:
     """What was acknowledged is in the log; of a duplicate, the record with its id is, unless its application heard
     that it failed, and went on with higher ids.
     """
-    ids = _ids(evidence)
-    ids |= _given_up(evidence, ids)
+    present, former = _ids(evidence), _former_ids(evidence)
+    ids = present | _given_up(evidence, present | former)
     for sent in evidence.ledger.sent:
         if not sent.delivered or evidence.places(sent) or evidence.is_gone(sent) or evidence.is_troubled(sent):
             continue
         may_repeat = evidence.policies.ever(sent.topic, sent.sent_at, sent.told_at, _ids_count)
-        if may_repeat and (sent.topic, sent.partition, sent.name, sent.sequence_id) in ids:
+        of_former = sent.sent_at <= evidence.renewed.get(sent.topic, math.inf)
+        reasons = ids | former if of_former else ids
+        if may_repeat and (sent.topic, sent.partition, sent.name, sent.sequence_id) in reasons:
             continue
         told = f"told at {sent.told_at - evidence.began:.3f}"
         yield f"acknowledged and lost: {_where(sent)}, offset {sent.offset}, {told}"
@@ -442,39 +455,62 @@ def inside(evidence: Evidence) -> Iterator[str]:
 
 
 def read_otherwise(evidence: Evidence) -> Iterator[str]:
-    """What consumers got is what the log has there; of a shadow, what its source has, not a later topic of its name."""
+    """What consumers got is what the log has there; of a shadow, that of the topic for which it was created, not of
+    another one that has or had its name.
+    """
     values = {
         (topic, partition, record.offset): record.value
         for (topic, partition), records in evidence.logs.items()
         for record in records
     }
+    present = {life.topic_id for life in evidence.lives if life.died == math.inf} | {b""}
     for read in evidence.ledger.read:
-        logs = {evidence.shadows.get(read.topic, read.topic)}
-        if evidence.sources.has_changed(read.topic):
-            logs = evidence.sources.at(read.topic, read.at)
-        there = [values.get((each, read.partition, read.offset)) for each in sorted(logs)]
-        if evidence.sources.is_of_former(read.topic, read.at):
-            there = []
-        gone = any(read.value in evidence.gone.get((each, read.partition), ()) for each in logs)
-        if read.value not in there and not gone:
+        there: list[bytes | None] = []
+        fine = False
+        for source in sorted(_read_from(evidence, read)):
+            if source.topic_id in present:
+                there.append(values.get((source.name, read.partition, read.offset)))
+                fine = fine or read.value in evidence.torn.get((source.name, read.partition), ())
+            else:
+                there += evidence.former.get((source.topic_id, read.partition), {}).get(read.offset, ())
+        if not fine and read.value not in there:
             where, it_is = f"{read.topic}/{read.partition} at {read.offset}", ", ".join(map(_shown, there)) or "nothing"
             yield f"{where} was read as {_shown(read.value)} at {read.at - evidence.began:.3f}, it is {it_is}"
 
 
+def _read_from(evidence: Evidence, read: Read) -> set[Source]:
+    """The topics that what was read may be of. A broker may show a deleted topic until it hears of that."""
+    if read.topic in evidence.sources.spans:
+        return evidence.sources.at(read.topic, read.at)
+    name = evidence.shadows.get(read.topic, read.topic)
+    lives = {Source(name, life.topic_id) for life in evidence.lives if life.name == name and life.born <= read.at}
+    return lives or {Source(name)}
+
+
+def moved_shadows(evidence: Evidence) -> Iterator[str]:
+    """A shadow is one of the topic that it was created for, until it is deleted."""
+    yield from evidence.sources.moved
+
+
 def skipped(evidence: Evidence) -> Iterator[str]:
     """A consumer that has read some record has read all in front of it, but where Kafka lost what stood there: it may
-    have read that, and goes on behind it. A member of a group begins where it was told that the group stands.
+    have read that, and goes on behind it; and but for what was cleaned away before it read on. A member of a group
+    begins where it was told that the group stands.
     """
-    runs = defaultdict[tuple[str, int, str, int], set[int]](set)
+    runs = defaultdict[tuple[str, int, str, int], dict[int, float]](dict)
     for read in evidence.ledger.read:
-        runs[read.topic, read.partition, read.reader, read.begin].add(read.offset)
+        runs[read.topic, read.partition, read.reader, read.begin][read.offset] = read.at
     for (name, partition, reader, begin), seen in runs.items():
         if evidence.sources.has_changed(name):
             continue  # it goes on where it stood, in another log
         where = evidence.shadows.get(name, name), partition
+        removed = evidence.removed.get(where, {})
         first, last = max(begin, evidence.gone_to.get(where, -1) + 1), max(seen)
         for record in evidence.logs.get(where, ()):
             if first <= record.offset < last and record.offset not in seen:
+                read_on = min((offset, at) for offset, at in seen.items() if offset > record.offset)[1]
+                if removed.get(record.offset, math.inf) <= read_on:
+                    continue
                 missed = f"{_shown(record.value)} at {record.offset}"
                 yield f"{name}/{partition}: {missed} was never read by {reader or 'its reader'}, {last} was"
 
@@ -508,7 +544,7 @@ def stuck(evidence: Evidence) -> Iterator[str]:
 RULES: Final[tuple[Callable[[Evidence], Iterator[str]], ...]] = (
     lost, doubled, reordered, phantom, refused, not_written, wrong_offset, twice_counted, behind_the_fence,
     strange_writers, generations, claims_fall, granted_otherwise, tokens_fall, too_credulous, held_up, comes_again,
-    inside, read_otherwise, skipped, resumed_elsewhere, overruled, broken_protocol,
+    inside, read_otherwise, moved_shadows, skipped, resumed_elsewhere, overruled, broken_protocol,
     stuck,
 )  # fmt: skip
 
@@ -518,7 +554,17 @@ def _ids(evidence: Evidence) -> set[tuple[str, int, str, int | None]]:
     return {
         (sent.topic, sent.partition, sent.name, sent.sequence_id)
         for sent in evidence.ledger.sent
-        if sent.sequence_id is not None and (evidence.places(sent) or evidence.is_gone(sent))
+        if sent.sequence_id is not None
+        and (evidence.places(sent) or sent.value in evidence.torn.get((sent.topic, sent.partition), ()))
+    }
+
+
+def _former_ids(evidence: Evidence) -> set[tuple[str, int, str, int | None]]:
+    """As `_ids`, of deleted topics."""
+    return {
+        (sent.topic, sent.partition, sent.name, sent.sequence_id)
+        for sent in evidence.ledger.sent
+        if sent.sequence_id is not None and evidence.is_gone(sent)
     }
 
 

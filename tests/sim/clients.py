@@ -602,7 +602,7 @@ def _headers(record: Sent) -> tuple[tuple[bytes, bytes], ...]:
 class Consumer:
     """Reads all partitions of a topic or shadow from the beginning, for ever. `by_id`: as clients of today, which ask
     for the topic's id, and again where that is gone (KIP-516). `shares`: by name, in a version in which nodes let
-    readers wait together. `resets`: where its position is out of range, it begins anew.
+    readers wait together. Where its position is out of range, it goes on where the log begins; `resets`: at 0.
     """
 
     def __init__(
@@ -658,10 +658,20 @@ class Consumer:
         fine = bool(rows)
         for partition, found in rows.items():
             fine = fine and found.error == NONE
-            if self._resets and found.error == OUT_OF_RANGE:
-                self.positions[partition] = 0
+            if found.error == OUT_OF_RANGE:
+                await self._begin_again(to, partition)
             self._take(partition, found)
         return fine
+
+    async def _begin_again(self, to: Wire, partition: int) -> None:
+        """Raises `LostError`."""
+        start = (
+            0
+            if self._resets
+            else wire.listed(await to.call(wire.LIST_OFFSETS, wire.earliest(self.topic, partition), 5.0))
+        )
+        if start is not None and (self._resets or start > self.positions.get(partition, 0)):
+            self.positions[partition] = start
 
     async def _fetch(self, to: Wire, offsets: dict[int, int]) -> dict[int, wire.Fetched]:
         if not self._shares:

@@ -33,13 +33,7 @@ def evidence_of(play: Play) -> Evidence:
         evidence.sessions.setdefault(producer.session, set()).update(f"pid:{each}" for each in producer.producer_ids)
     for stranger in play.strangers:
         evidence.sessions[stranger.name] = {f"pid:{stranger.producer_id}"} if stranger.producer_id >= 0 else set()
-    gone = {
-        where: batches
-        for where, batches in world.cluster.dropped.items()
-        if where in play.torn or where[0] in world.cluster.deleted
-    }
-    evidence.gone = {where: {record.value for record in _records(batches)} for where, batches in gone.items()}
-    evidence.gone_to = {where: max(batch.last for batch in batches) for where, batches in gone.items()}
+    _note_gone(play, evidence)
     evidence.troubled = _troubled(world)
     evidence.since = {
         where: offset
@@ -52,6 +46,29 @@ def evidence_of(play: Play) -> Evidence:
     evidence.zeroed = _ZEROED
     evidence.overruled = list(_overruled(play))
     return evidence
+
+
+def _note_gone(play: Play, evidence: Evidence) -> None:
+    """What unclean elections lost, and what deleted topics had."""
+    cluster = play.world.cluster
+    evidence.lives = list(cluster.lives.values())
+    for (topic_id, index), batches in cluster.dropped.items():
+        life, where = cluster.lives[topic_id], (cluster.lives[topic_id].name, index)
+        is_former = life.died < math.inf
+        if not is_former and where not in play.torn:
+            continue
+        whole = [*batches, *cluster.before_cleaning(topic_id, index)] if is_former else batches
+        records = list(_records(whole))
+        values = {record.value for record in records}
+        evidence.gone.setdefault(where, set()).update(values)
+        last = max(batch.last for batch in whole)
+        evidence.gone_to[where] = max(last, evidence.gone_to.get(where, -1))
+        if is_former:
+            log = evidence.former.setdefault((topic_id, index), {})
+            for record in records:
+                log.setdefault(record.offset, set()).add(record.value)
+        if where in play.torn:
+            evidence.torn.setdefault(where, set()).update(values)
 
 
 def _overruled(play: Play) -> Iterator[str]:
@@ -85,7 +102,8 @@ def collect(world: World, topics: Mapping[str, int]) -> Evidence:
     found = Evidence(world.ledger, crashes=list(world.loop.crashes), began=world.loop.zero)
     for topic, partitions in sorted(topics.items()):
         for partition in range(partitions):
-            found.logs[topic, partition] = read(world, topic, partition)
+            records = found.logs[topic, partition] = read(world, topic, partition)
+            found.removed[topic, partition] = _removed(world, topic, partition, records)
     found.shadows = {name: plan.shadow_of for name, plan in TOPICS.items() if plan.shadow_of}
     found.unfenced = {where: math.inf for where in found.logs if where[0] in world.cluster.deleted}
     for record in _records(world.cluster.history(OWNERSHIP, 0)):
@@ -96,6 +114,15 @@ def collect(world: World, topics: Mapping[str, int]) -> Evidence:
 def read(world: World, topic: str, partition: int) -> list[Record]:
     """The committed records of a partition."""
     return list(_records(world.cluster.history(topic, partition)))
+
+
+def _removed(world: World, topic: str, partition: int, records: list[Record]) -> dict[int, float]:
+    """When what Kafka cleaned away was first missing, by offset."""
+    named = world.cluster.controller.topics.get(topic)
+    if named is None:
+        return {}
+    times = {record.offset: world.cluster.gone_at(named.id, partition, record.offset) for record in records}
+    return {offset: at for offset, at in times.items() if at < math.inf}
 
 
 def open_shadows(world: World) -> dict[str, str]:
@@ -125,8 +152,7 @@ def _note(record: Record, found: Evidence, world: World) -> None:
     kind, _, rest = (record.key or b"").decode().partition("/")
     if kind == "shadow":
         shadow = state.Shadow.FromString(record.value or b"")
-        is_former = not _is_present(world, shadow.source, shadow.source_topic_id)
-        found.sources.note(rest, shadow.source, record.at, is_former=is_former)
+        found.sources.note(rest, shadow.source, record.at, shadow.source_topic_id)
     topic, _, slot = rest.rpartition("/")
     if kind == "claim":
         claim = state.Claim.FromString(record.value or b"")
@@ -147,6 +173,8 @@ def _note(record: Record, found: Evidence, world: World) -> None:
         found.writers.add(opened.producer_id)
         found.opened.setdefault((opened.producer_id, opened.producer_epoch), record.offset)
         if kind == "serving" and _is_present(world, topic, opened.topic_id):
+            if topic in world.cluster.deleted:
+                found.renewed.setdefault(topic, record.at)
             for partition, offset in zip(opened.begins.partition, opened.begins.offset, strict=True):
                 where = topic, partition
                 if where in found.unfenced:

@@ -139,8 +139,9 @@ def _probing(play: Play, host: Host, topic: str, name: str, mode: str = "") -> c
     world = play.world
     with world.loop.on(host):
         found = clients.Producer(
-            clients.LIBRARIES["java"], name, name + mode, world.addresses, topic, world.ledger, world.rng, play.wall_ms
-        )
+            clients.LIBRARIES["java"], name, name + mode, world.addresses, topic, world.ledger, world.rng, play.wall_ms,
+            key=b"probe",
+        )  # fmt: skip
     play.producers.append((found, host))
     return found
 

@@ -10,7 +10,7 @@ import random
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from tests.sim import scenes
+from tests.sim import removals, scenes
 from tests.sim.history import History, Step
 from tests.sim.operators import ACTIONS
 from tests.sim.strangers import KINDS
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 WORST: Final = frozenset({"lose records"})
 """Faults that no history of `FAULTS` has: they take more time than others."""
-WORK: Final = scenes.KINDS | frozenset(
+WORK: Final = scenes.KINDS | removals.KINDS | frozenset(
     {
         "produce", "restart", "renew", "close", "consume", "own", "policy", "claim", "join", "stranger", "transact",
         "operate",
@@ -74,7 +74,8 @@ class Mix:
     `compared` end with a comparison of answers, and in `by_id` readers name topics by id: each has a stream of chance
     of its own, so that the rest of what a seed plays stays. `readers`: which share has so many of one topic that they
     wait together. `versions`: of how many clients requests are in a version of today, by topic id in part. `scenes`:
-    which share has one of those that chance does not bring (`scenes`).
+    which share has one of those that chance does not bring (`scenes`). `removals`: which share of all histories has
+    something that removes records (`removals`).
     """
 
     seconds: tuple[float, float] = (0.7, 1.5)
@@ -87,19 +88,22 @@ class Mix:
     readers: float = 0.05
     versions: float = 0.3
     scenes: float = 0.15
+    removals: float = 0.2
 
 
 USUAL: Final = Mix()
-RARE: Final = replace(USUAL, scenes=1.0)
+RARE: Final = replace(USUAL, scenes=1.0, removals=0.0)
 """Nothing but histories with a scene."""
-BEFORE_SCENES: Final = replace(USUAL, versions=0.0, scenes=0.0)
+BEFORE_SCENES: Final = replace(USUAL, versions=0.0, scenes=0.0, removals=0.0)
 """What seeds meant when those of `test_seeds.FOUND_LAST` were found."""
 FIRST: Final = replace(BEFORE_SCENES, seconds=(1.5, 4.0), brief=0.05, shadows=0.05, losses=0.025, long=0.015,
                        compared=0.0, by_id=0.0, readers=0.0)  # fmt: skip
 """The same, of `test_seeds.FOUND`."""
 BY_NAME: Final = replace(BEFORE_SCENES, seconds=(0.8, 1.8), by_id=0.0)
 """The same, of `test_seeds.FOUND_LATER`."""
-MIXES: Final[Mapping[str, Mix]] = {"usual": USUAL, "rare": RARE}
+REMOVALS: Final = replace(USUAL, removals=1.0)
+"""Nothing but histories that remove records."""
+MIXES: Final[Mapping[str, Mix]] = {"usual": USUAL, "rare": RARE, "removals": REMOVALS}
 
 
 def make(seed: int, mix: Mix = USUAL) -> History:
@@ -130,6 +134,8 @@ def make(seed: int, mix: Mix = USUAL) -> History:
     by_id = random.Random(f"{seed} by id").random() < mix.by_id
     steps = list(_of_today(seed, mix, steps))
     history = History(seed, shape, length, _in_order(steps), weather, compares, by_id)
+    if random.Random(f"{seed} removes").random() < mix.removals:
+        return removals.add(history)
     return scenes.add(history) if random.Random(f"{seed} scene").random() < mix.scenes else history
 
 

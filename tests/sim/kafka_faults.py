@@ -6,14 +6,17 @@ from typing import TYPE_CHECKING, Final
 
 from tests.sim.collect import OWNERSHIP
 from tests.sim.inside import MOST_PARTITIONS
+from tests.sim.kafka import cleaner
 from tests.sim.strangers import intrude as intrude_in
 from tests.sim.world import TOPICS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from tests.sim.kafka.broker import Broker
     from tests.sim.play import Play
 
+_APART_S: Final = 0.3
 _LAGS_S: Final = 4.5
 _CAUGHT_UP_S: Final = 2.0
 """After this time a replica without a log is in sync."""
@@ -33,7 +36,7 @@ def freeze_broker(play: Play, broker: int, lasts: float) -> None:
         play.later(lasts, found.thaw)
 
 
-def _named(play: Play, topic: str) -> str:
+def named(play: Play, topic: str) -> str:
     """`busy`: one that somebody writes to."""
     busy = sorted(play.topics - {"ordinary"}) or sorted(play.topics) or ["owned"]
     return play.world.rng.choice(busy) if topic == "busy" else topic
@@ -44,13 +47,13 @@ def _is_there(play: Play, topic: str) -> bool:
 
 
 def elect(play: Play, topic: str, partition: int, broker: int) -> None:
-    topic = _named(play, topic)
+    topic = named(play, topic)
     if _is_there(play, topic) and play.world.cluster.leader(topic, partition) != broker:
         play.effect("leader elected", int(play.world.cluster.elect(topic, partition, broker)))
 
 
 def elect_unclean(play: Play, partition: int, broker: int) -> None:
-    topic = _named(play, "busy")
+    topic = named(play, "busy")
     if _is_there(play, topic) and _elect_losing(play, topic, partition, broker):
         play.torn.add((topic, partition))
 
@@ -76,7 +79,7 @@ def _elect_losing(play: Play, topic: str, partition: int, broker: int) -> bool:
 
 def grow(play: Play) -> None:
     """An operator adds a partition."""
-    topic = _named(play, "busy")
+    topic = named(play, "busy")
     if _is_there(play, topic) and play.counts[topic] < MOST_PARTITIONS:
         play.counts[topic] += 1
         play.world.cluster.controller.grow(topic, play.counts[topic])
@@ -85,7 +88,7 @@ def grow(play: Play) -> None:
 
 def delete_topic(play: Play, topic: str, lasts: float) -> None:
     """Past the nodes; it is created again under its name."""
-    controller, topic = play.world.cluster.controller, _named(play, topic)
+    controller, topic = play.world.cluster.controller, named(play, topic)
     if topic not in controller.topics:
         return
     controller.delete(topic)
@@ -120,7 +123,7 @@ def skew_broker(play: Play, broker: int, seconds: float, lasts: float) -> None:
 
 def raise_epoch(play: Play, topic: str, to: int) -> None:
     """The slot has been opened so often that its epochs come to their end."""
-    topic = _named(play, topic)
+    topic = named(play, topic)
     slot = "/p0" if TOPICS[topic].scope else ""
     play.effect("epochs used up", int(play.world.cluster.raise_epoch(f"sidecar.default.{topic}{slot}", to)))
 
@@ -180,34 +183,97 @@ def compact(play: Play, topic: str) -> None:
     play.world.cluster.compact(topic)
 
 
+def configure(play: Play, topic: str, settings: dict[str, str]) -> None:
+    """Somebody sets how a topic is cleaned."""
+    if _is_there(play, topic):
+        play.world.cluster.controller.configure(topic, settings)
+        play.effect("cleaning set")
+
+
+def clean(play: Play, topic: str, after: float = 0.0) -> None:
+    """Brokers delete by retention, and compact, each at its own moment (`LogManager.cleanupLogs`, `LogCleaner`), once
+    the first record is so old.
+    """
+    topic, world = named(play, topic), play.world
+
+    def clean_one(broker: Broker) -> None:
+        for replica in list(broker.replicas.values()) if broker.alive and not broker.frozen else ():
+            batches = replica.log.batches
+            if replica.topic.name == topic and batches and world.now - batches[0].at >= after:
+                cleaner.retain(replica)
+                cleaner.compact(replica)
+
+    for broker in world.cluster.brokers.values():
+        world.loop.at(None, world.now + world.rng.uniform(0.0, _APART_S), clean_one, broker)
+
+
 def empty_topic(play: Play, topic: str) -> None:
-    """An operator deletes all records so far (DeleteRecords), on every replica. They are kept for the checker."""
-    cluster = play.world.cluster
-    for index in range(play.counts[topic]):
+    """An operator deletes all records so far at the brokers (DeleteRecords). They are kept for the checker."""
+    topic, cluster = named(play, topic), play.world.cluster
+    for index in range(play.counts[topic]) if _is_there(play, topic) else ():
         leader = cluster.replica(topic, index)
-        if leader is None or leader.high_watermark <= leader.log.start:
-            continue
-        cluster.cleaned(leader.topic.id, index, cluster.committed(topic, index))
-        for broker in cluster.brokers:
-            replica = cluster.replica(topic, index, broker)
-            if replica is not None and replica.log.end >= leader.high_watermark:
-                replica.advance_start(leader.high_watermark)
-        play.effect("records deleted")
+        if leader is not None and leader.leading and leader.high_watermark > leader.log.start:
+            leader.advance_start(leader.high_watermark)
+            play.effect("records deleted")
 
 
 def rebuild(play: Play, topic: str, partition: int, broker: int, lasts: float) -> None:
     """A partition is moved away from a broker, and back: the replica is built from the leader's log, as on a new disk.
     It leads when it has caught up.
     """
-    cluster = play.world.cluster
-    replicas = cluster.controller.topics[topic].partitions[partition].replicas
-    cluster.controller.reassign(topic, partition, tuple(each for each in replicas if each != broker))
+    topic, cluster = named(play, topic), play.world.cluster
+    if not _is_there(play, topic):
+        return
+    before = cluster.controller.topics[topic]
+    replicas = before.partitions[partition].replicas
+    others = tuple(each for each in replicas if each != broker)
+    if not set(before.partitions[partition].isr) & set(others) & cluster.controller.live:
+        return
+
+    def is_same() -> bool:
+        return _is_there(play, topic) and cluster.controller.topics[topic].id == before.id
+
+    def back() -> None:
+        if is_same():
+            cluster.controller.reassign(topic, partition, replicas)
 
     def lead() -> None:
-        play.effect("rebuilt replica leads", int(cluster.elect(topic, partition, broker)))
+        if is_same():
+            play.effect("rebuilt replica leads", int(cluster.elect(topic, partition, broker)))
 
-    play.later(lasts, lambda: cluster.controller.reassign(topic, partition, replicas))
+    cluster.controller.reassign(topic, partition, others)
+    play.later(lasts, back)
     play.later(lasts + _CAUGHT_UP_S, lead)
+
+
+def lose_disk(play: Play, broker: int, lasts: float) -> None:
+    """A broker dies, and comes back with an empty disk once it is in sync nowhere: but for partitions of which it is
+    the only one, and whose disk nobody replaces.
+    """
+    found, cluster = play.world.cluster.brokers[broker], play.world.cluster
+    if not found.alive:
+        return
+    found.kill()
+
+    def start() -> None:
+        if found.alive:
+            return
+        for topic in cluster.controller.topics.values():
+            for index, partition in enumerate(topic.partitions):
+                if broker not in partition.isr and found.disks.pop((topic.id, index), None) is not None:
+                    play.effect("replica's disk lost")
+        found.start()
+
+    play.later(lasts + cluster.settings.session, start)
+
+
+def stop_broker(play: Play, broker: int, lasts: float) -> None:
+    """A controlled shutdown, and a start."""
+    found = play.world.cluster.brokers[broker]
+    if found.alive:
+        found.stop()
+        play.effect("broker stopped")
+        play.later(lasts, found.start)
 
 
 def lag_metadata(play: Play, broker: int, seconds: float, lasts: float) -> None:
@@ -230,7 +296,7 @@ def hold_markers(play: Play, partition: int, lasts: float, of: str = "") -> None
 
 
 def move_coordinator(play: Play, topic: str, partition: int) -> None:
-    topic = _named(play, topic)
+    topic = named(play, topic)
     slot = f"/p{partition}" if TOPICS.get(topic) is not None and TOPICS[topic].scope else ""
     play.world.cluster.move_coordinator(f"sidecar.default.{topic}{slot}")
 
@@ -256,7 +322,8 @@ STEPS: Final[Mapping[str, Callable[..., None]]] = {
     "kill broker": kill_broker, "freeze broker": freeze_broker, "elect": elect, "elect unclean": elect_unclean,
     "grow": grow, "delete topic": delete_topic, "skew broker": skew_broker, "raise epoch": raise_epoch,
     "lose records": lose_records, "misconfigure": misconfigure, "intrude": intrude, "compact": compact,
-    "empty topic": empty_topic, "rebuild": rebuild,
+    "configure": configure, "clean": clean, "empty topic": empty_topic, "rebuild": rebuild, "lose disk": lose_disk,
+    "stop broker": stop_broker,
     "lag metadata": lag_metadata, "hold markers": hold_markers, "move coordinator": move_coordinator,
     "cut brokers": cut_brokers, "refuse": refuse, "empty fetches": empty_fetches,
 }  # fmt: skip

@@ -124,7 +124,10 @@ class Member:
             return False
         for index, part in found.items():
             if part.error == _OUT_OF_RANGE:
-                self._positions[index] = self._begins[index] = 0
+                start = wire.listed(await to.call(wire.LIST_OFFSETS, wire.earliest(self.topic, index), 5.0))
+                if start is None:
+                    return False
+                self._positions[index] = self._begins[index] = start
                 self._runs += 1
             elif part.error:
                 return False

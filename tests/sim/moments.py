@@ -15,6 +15,7 @@ from tests.sim import wire
 from tests.sim.faults import freeze_node, start_again
 from tests.sim.history import Step
 from tests.sim.host import Host
+from tests.sim.kafka_faults import named
 from tests.sim.ledger import Sent
 from tests.sim.net import End
 from tests.sim.wire import LostError, Wire, Writable
@@ -158,6 +159,7 @@ def purge(play: Play, topic: str) -> None:
     """A client has nodes delete what is in a topic, as Kafka Streams does with what it has read. Only the node that
     serves the topic may.
     """
+    topic = named(play, topic)
     body = wire.delete_records(topic, dict.fromkeys(range(play.counts[topic]), -1), 5_000)
 
     def answered(data: bytes) -> None:

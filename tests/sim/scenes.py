@@ -32,7 +32,7 @@ def add(history: History) -> History:
     return replace(found, steps=tuple(sorted(found.steps, key=lambda step: step.at)))
 
 
-def _produce(rng: random.Random, at: float, topic: str, app: str, **more: Any) -> Step:
+def produce(rng: random.Random, at: float, topic: str, app: str, **more: Any) -> Step:
     args = {
         "app": app, "topic": topic, "library": rng.choice(("java", "java", "librdkafka", "sarama", "franz-go")),
         "mode": "", "ids": topic in ("counted", "ledger", "tallied"), "every": 0.02, "batches": 60, "burst": 2,
@@ -41,7 +41,7 @@ def _produce(rng: random.Random, at: float, topic: str, app: str, **more: Any) -
     return Step(round(at, 4), "produce", {**args, **more})
 
 
-def _with(history: History, *steps: Step, **more: Any) -> History:
+def with_steps(history: History, *steps: Step, **more: Any) -> History:
     return replace(history, steps=(*history.steps, *steps), **more)
 
 
@@ -55,14 +55,14 @@ def _through_two(rng: random.Random, history: History) -> History:
     if topic == "ordinary":
         roams = 0.0  # a broker, too, takes a later batch of a producer that it does not know, and refuses the first
     work = [
-        _produce(rng, rng.uniform(0.0, 0.3), topic, f"roaming{number}", library=library, roams=roams)
+        produce(rng, rng.uniform(0.0, 0.3), topic, f"roaming{number}", library=library, roams=roams)
         for number in range(rng.choice((1, 1, 2)))
     ]
     moves = [
         Step(round(rng.uniform(0.3, history.length), 4), *rng.choice(_MOVES)(rng, shape.nodes, topic))
         for _ in range(rng.choice((1, 2, 3)))
     ]
-    return _with(history, *work, *moves, shape=shape)
+    return with_steps(history, *work, *moves, shape=shape)
 
 
 _MOVES: Final[tuple[Callable[[random.Random, int, str], tuple[str, dict[str, Any]]], ...]] = (
@@ -109,16 +109,16 @@ def _takeover(rng: random.Random, history: History, kind: str, args: dict[str, A
     at = rng.uniform(0.3, 0.8)
     asked = {"api": rng.choice(_OF_A_TAKEOVER), "after": rng.choice((0, 0, 1, 2, 3)), "of": topic}
     return [
-        _produce(rng, 0.05, topic, "holder", mode="exclusive_with_fencing"),
+        produce(rng, 0.05, topic, "holder", mode="exclusive_with_fencing"),
         Step(round(at, 4), "as asked", {**asked, "kind": kind, "args": args}),
-        _produce(rng, at + 0.01, topic, "taker", mode="exclusive_with_fencing"),
+        produce(rng, at + 0.01, topic, "taker", mode="exclusive_with_fencing"),
     ]
 
 
 def _forgetful(rng: random.Random, history: History) -> History:
     """Redis is emptied in the middle of a takeover."""
     topic = rng.choice(("owned", "ledger", "split", "tallied", "queued"))
-    return _with(history, *_takeover(rng, history, "empty redis", {}, topic))
+    return with_steps(history, *_takeover(rng, history, "empty redis", {}, topic))
 
 
 def _anew(rng: random.Random, history: History) -> History:
@@ -129,7 +129,7 @@ def _anew(rng: random.Random, history: History) -> History:
     ]
     lasts = round(rng.choice((0.005, 0.05, 0.3)) * rng.uniform(0.5, 1.5), 4)
     steps = _takeover(rng, history, "delete topic", {"topic": "owned", "lasts": lasts}, "owned")
-    return _with(history, *steps, *readers)
+    return with_steps(history, *steps, *readers)
 
 
 def _at_once(rng: random.Random, history: History) -> History:
@@ -143,7 +143,7 @@ def _at_once(rng: random.Random, history: History) -> History:
         acts = tuple((1 + number % shape.nodes, word) for number, word in enumerate(words))
         about = {"topic": "owned" if kind == "shadow" else topic, "shadow": shadow}
         steps.append(Step(round(rng.uniform(0.1, history.length), 4), "together", {"acts": acts, **about}))
-    return _with(history, *steps, shape=shape)
+    return with_steps(history, *steps, shape=shape)
 
 
 def _remade(rng: random.Random, history: History) -> History:
@@ -165,7 +165,7 @@ def _remade(rng: random.Random, history: History) -> History:
         for _ in range(rng.choice((1, 1, 2)))
     ]
     quiet = tuple(step for step in history.steps if step.kind not in _STOPS)
-    work = [_produce(rng, 0.05, topic, f"source-{topic}") for topic in ("owned", "shared")]
+    work = [produce(rng, 0.05, topic, f"source-{topic}") for topic in ("owned", "shared")]
     return replace(history, steps=(*quiet, *work, *readers, *remakes), length=history.length + 1.0)
 
 

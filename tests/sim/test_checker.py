@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -11,6 +12,7 @@ from tests.sim import checker
 from tests.sim.checker import Claimed, Evidence, OwnershipRecord, check
 from tests.sim.ledger import Granted, Ledger, Read, Resumed, Sent, Told
 from tests.sim.policies import Policy, Timeline
+from tests.sim.sources import Life
 from tests.sim.wire import Record
 
 SLOT = 900
@@ -91,6 +93,15 @@ def test_a_duplicate_of_what_kafka_lost_is_not_the_nodes() -> None:
     del fine.logs["t", 0][1]
     fine.gone["t", 0] = {b"a1"}
     assert not list(checker.lost(fine))
+
+
+@pytest.mark.parametrize(("sent_at", "wrong"), [(1.0, 0), (3.0, 1)])
+def test_a_record_of_a_deleted_topic_is_no_reason_once_the_new_one_is_served(sent_at: float, wrong: int) -> None:
+    bad = good()
+    del bad.logs["t", 0][1]
+    bad.gone["t", 0], bad.renewed["t"] = {b"a1"}, 2.0
+    bad.ledger.sent[4].sent_at = sent_at
+    assert len(only(checker.lost, bad)) == wrong
 
 
 def test_a_session_that_was_told_what_is_not_so_answers_for_itself_alone() -> None:
@@ -445,9 +456,39 @@ def test_a_clients_own_name_stands_where_its_record_was_sent_without_a_policy(ch
 def test_what_a_reader_got_of_a_former_log_is_excused_alone() -> None:
     bad = good()
     bad.gone["t", 0], bad.gone_to["t", 0] = {b"old"}, 1
+    bad.torn["t", 0] = {b"old"}
     bad.ledger.read = [Read("t", 0, 1, b"old", 1.0), Read("t", 0, 4, b"b0", 2.0), Read("t", 0, 4, b"older", 3.0)]
     assert ["older" in each for each in only(checker.read_otherwise, bad)] == [True]
     assert ["a1" in each for each in only(checker.skipped, bad)] == [True]  # a0 stands where the old one stood
+
+
+@pytest.mark.parametrize(
+    ("topic", "value", "wrong"),
+    [("t", b"a0", 0), ("t", b"old", 0), ("t", b"older", 1), ("s", b"old", 0), ("s", b"a0", 1), ("s", b"later", 1)],
+)
+def test_a_shadow_is_read_from_the_topic_that_it_was_created_for(topic: str, value: bytes, wrong: int) -> None:
+    """`s` shows the first of three topics named `t`; the second one had `older`, at another offset, and `later`."""
+    bad = good()
+    bad.lives = [Life("t", b"1", 0.0, 1.0), Life("t", b"2", 1.0, 2.0), Life("t", b"3", 2.0)]
+    bad.former = {(b"1", 0): {1: {b"old"}}, (b"2", 0): {1: {b"later"}, 5: {b"older"}}}
+    bad.sources.note("s", "t", 0.5, b"1")
+    bad.ledger.read = [Read(topic, 0, 1, value, 3.0)]
+    assert len(only(checker.read_otherwise, bad)) == wrong
+
+
+def test_a_shadow_stays_one_of_its_topic() -> None:
+    bad = good()
+    bad.sources.note("s", "t", 0.5, b"1")
+    bad.sources.note("s", "t", 0.6, b"2")
+    assert len(only(checker.moved_shadows, bad)) == 1
+
+
+def test_what_was_cleaned_away_before_a_reader_read_on_may_be_missing() -> None:
+    bad = good()
+    bad.ledger.read = [Read("t", 0, 1, b"a0", 1.0), Read("t", 0, 4, b"b0", 2.0)]
+    for removed, wrong in ((math.inf, 1), (3.0, 1), (2.0, 0)):
+        bad.removed["t", 0] = {2: removed}
+        assert len(only(checker.skipped, bad)) == wrong
 
 
 def test_an_acknowledgement_of_a_record_that_is_gone_says_nothing_of_its_offset() -> None:

@@ -408,6 +408,24 @@ def fetched(data: bytes, *, shared: bool = False) -> dict[int, Fetched]:
     return found
 
 
+def earliest(topic: str, partition: int) -> bytes:
+    """ListOffsets: where a log begins."""
+    return Writer().i32(-1).i32(1).text(topic).i32(1).i32(partition).i64(-2).done()
+
+
+def listed(data: bytes) -> int | None:
+    """The offset of one partition; None where there was an error."""
+    read = Reader(data)
+    for _ in read.count():
+        read.text()
+        for _ in read.count():
+            read.i32()
+            error = read.i16()
+            read.i64()
+            return None if error else read.i64()
+    return None
+
+
 def init_producer_id(transactional_id: str | None = None) -> bytes:
     return Writer().text(transactional_id).i32(60_000).done()
 

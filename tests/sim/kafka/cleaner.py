@@ -82,6 +82,10 @@ def compact(replica: Replica, *, by_itself: bool = False) -> None:
         replica.broker.cluster.effect("compacted")
         replica.broker.trace("compacted", replica, f"{len(found)} -> {len(left)} batches")
         replica.broker.cluster.cleaned(replica.topic.id, replica.index, found)
+        stay = {batch.base + record.delta for batch in left if batch.count for record in parse(batch)}
+        offsets = [batch.base + each.delta for batch, records in zip(found, parsed, strict=True) for each in records]
+        gone = [offset for offset in offsets if offset not in stay]
+        replica.broker.cluster.removed(replica.topic.id, replica.index, gone)
 
 
 def _uncleanable_from(replica: Replica, dirty: int) -> int:

@@ -88,15 +88,15 @@ class Cluster(Faults):
         return [batch for batch in replica.log.batches if batch.last < replica.high_watermark]
 
     def history(self, topic: str, partition: int) -> list[Batch]:
-        """As `committed`, with what compaction took out of the leader's log, or `advance_start` off its front. What an
-        unclean election lost before a compaction is not of the leader's log: the leader epochs say so.
+        """As `committed`, with what was cleaned away. Of that, what an unclean election lost before is not of the
+        leader's log: it began a later epoch in front of it.
         """
         replica = self.replica(topic, partition)
         found = {batch.base: batch for batch in self.committed(topic, partition)}
         named = self.controller.topics.get(topic)
         log = None if replica is None else replica.log
         for batch in () if named is None else self.before_cleaning(named.id, partition):
-            if log is not None and (batch.last < log.start or log.epoch_of(batch.base) == batch.epoch):
+            if log is not None and (batch.last < log.start or log.epoch_of(batch.base) <= batch.epoch):
                 found[batch.base] = batch
         return [found[base] for base in sorted(found)]
 

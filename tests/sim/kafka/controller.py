@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 from tests.sim.kafka import configs, errors
 from tests.sim.kafka.errors import RefusedError
 from tests.sim.kafka.topics import Image, PartitionImage, TopicConfig, TopicImage
+from tests.sim.sources import Life
 
 if TYPE_CHECKING:
     from tests.sim.kafka.cluster import Cluster
@@ -47,6 +48,7 @@ class Controller:
         """`ReplicationControlManager.createTopic`."""
         topic = self.draft(name, partitions, replication, wanted, assignment)
         self.topics[name] = topic
+        self._cluster.lives[topic.id] = Life(name, topic.id, self._cluster.scheduler.now())
         self._publish(name)
         return topic
 
@@ -108,10 +110,12 @@ class Controller:
             raise RefusedError(errors.UNKNOWN_TOPIC_OR_PARTITION)
         topic = self.topics.pop(name)
         self._cluster.deleted.add(name)
+        lives = self._cluster.lives
+        lives[topic.id] = lives[topic.id]._replace(died=self._cluster.scheduler.now())
         for broker in self._cluster.brokers.values():
             for (topic_id, index), disk in broker.disks.items():
                 if topic_id == topic.id:
-                    self._cluster.drop(name, index, disk.log.batches)
+                    self._cluster.drop(topic.id, index, disk.log.batches)
         self._publish(name)
         return topic
 

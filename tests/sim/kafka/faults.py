@@ -6,6 +6,7 @@ empty_fetches). Each is counted in `Cluster.effects` when it took effect, not wh
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -15,6 +16,7 @@ from tests.sim.kafka.controller import CONTROLLER, Controller
 from tests.sim.kafka.errors import RefusedError
 from tests.sim.kafka.topics import CONSUMER_OFFSETS, TRANSACTION_STATE
 from tests.sim.kafka.transaction import AT_REST, NO_EPOCH, State
+from tests.sim.sources import Life
 
 if TYPE_CHECKING:
     from tests.sim.kafka.batches import Batch
@@ -39,12 +41,18 @@ class Faults:
         self.trace: Callable[[float, str], None] | None = None
         self.appended: Callable[[Replica, Batch], None] | None = None
         """Sees each batch that a leader has appended."""
-        self.dropped: dict[tuple[str, int], list[Batch]] = {}
-        """By partition: what some replica had and has no more, but for retention and compaction."""
+        self.dropped: dict[tuple[bytes, int], list[Batch]] = {}
+        """By topic id and partition: what some replica had and has no more, but for retention and compaction."""
         self._cleaned: dict[tuple[bytes, int], dict[tuple[int, int], Batch]] = {}
-        """By topic id and partition: batches as they were before compaction, by base offset and leader epoch."""
+        """By topic id and partition: batches as they were before cleaning, by base offset and leader epoch."""
+        self._removed: dict[tuple[bytes, int], dict[int, float]] = {}
+        """When compaction first took a record, by offset."""
+        self._starts: dict[tuple[bytes, int], list[tuple[float, int]]] = {}
+        """When a replica first began so far behind, and where."""
         self.deleted: set[str] = set()
-        """Topics that were; some are there again."""
+        """Names of topics that were; some are there again."""
+        self.lives: dict[bytes, Life] = {}
+        """By topic id."""
         self.misled: list[tuple[str, int, bytes]] = []
         """Batches of Produce requests that were refused although nothing was wrong, by topic and partition."""
         self.cuts: set[tuple[int, int]] = set()
@@ -58,13 +66,31 @@ class Faults:
         if self.trace is not None:
             self.trace(self.scheduler.now(), f"effect {name}")
 
-    def drop(self, topic: str, partition: int, batches: list[Batch]) -> None:
+    def drop(self, topic: bytes, partition: int, batches: list[Batch]) -> None:
         """A replica loses these: it follows a leader without them, or its topic is gone."""
         if batches:
             self.dropped.setdefault((topic, partition), []).extend(batches)
 
+    def removed(self, topic: bytes, partition: int, offsets: list[int]) -> None:
+        """A replica compacts these records away."""
+        known = self._removed.setdefault((topic, partition), {})
+        for offset in offsets:
+            known.setdefault(offset, self.scheduler.now())
+
+    def begins_at(self, topic: bytes, partition: int, offset: int) -> None:
+        """A replica does not have anything in front of this any more."""
+        starts = self._starts.setdefault((topic, partition), [])
+        if not starts or starts[-1][1] < offset:
+            starts.append((self.scheduler.now(), offset))
+
+    def gone_at(self, topic: bytes, partition: int, offset: int) -> float:
+        """From when on a record was missing in the log of some replica."""
+        where = topic, partition
+        cut = next((at for at, start in self._starts.get(where, ()) if start > offset), math.inf)
+        return min(cut, self._removed.get(where, {}).get(offset, math.inf))
+
     def cleaned(self, topic: bytes, partition: int, batches: list[Batch]) -> None:
-        """A replica compacts these. What is kept is the oldest form of each."""
+        """A replica cleans these away, or parts of them. What is kept is the oldest form of each."""
         known = self._cleaned.setdefault((topic, partition), {})
         for batch in batches:
             known.setdefault((batch.base, batch.epoch), batch)

@@ -176,12 +176,14 @@ class Log:
         first = self.index_of(self.rolls[-1])
         self.segment_bytes = sum(batch.size for batch in self.batches[first:])
 
-    def advance_start(self, offset: int) -> list[int] | None:
-        """Move the log start; whole segments below it go, whose base offsets are returned
-        (`UnifiedLog.maybeIncrementLogStartOffset`, `deleteLogStartOffsetBreachedSegments`). None: it is not behind.
+    def advance_start(self, offset: int) -> tuple[list[int], list[Batch]] | None:
+        """Move the log start; whole segments below it go (`UnifiedLog.maybeIncrementLogStartOffset`,
+        `deleteLogStartOffsetBreachedSegments`). Returns their base offsets, and the batches that are in front of the
+        start now; None: it is not behind.
         """
         if offset <= self.start:
             return None
+        batches = self.batches[self.index_of(self.start) : self.index_of(offset)]
         self.start = offset
         keep = bisect_right(self.rolls, offset) - 1
         gone = self.rolls[:keep]
@@ -194,7 +196,7 @@ class Log:
         earlier = [entry for entry in self.epochs if entry[1] <= offset]
         self.epochs = ([(earlier[-1][0], offset)] if earlier else []) + known
         self.aborted = [entry for entry in self.aborted if entry.marker >= offset]
-        return gone
+        return gone, batches
 
     def segments(self) -> list[tuple[int, int]]:
         """(base offset, end) of each segment; the last one is active."""

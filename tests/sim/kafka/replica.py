@@ -172,7 +172,7 @@ class Replica:
         self._give_up(errors.UNKNOWN_TOPIC_OR_PARTITION)
 
     def _drop(self, lost: list[Batch]) -> None:
-        self.broker.cluster.drop(self.topic.name, self.index, lost)
+        self.broker.cluster.drop(self.topic.id, self.index, lost)
 
     def _give_up(self, code: int) -> None:
         waiting, self.waiting = self.waiting, []
@@ -334,7 +334,10 @@ class Replica:
         gone = self.log.advance_start(offset)
         if gone is None:
             return
-        self.producers.segments_deleted(gone)
+        bases, batches = gone
+        cluster.cleaned(self.topic.id, self.index, batches)
+        cluster.begins_at(self.topic.id, self.index, offset)
+        self.producers.segments_deleted(bases)
         self.high_watermark = max(self.high_watermark, offset)
         self.followers.start_moved()
         self._poke()

@@ -11,6 +11,7 @@
     space.py        those of `SequenceSpace`
     keepalive.py    those of `KeepAlive`
     deduplication.py    those of sequence ids
+    removals.py     those of what Kafka removes, by plain histories
     redundant.py    rules that one edit cannot break
     all.py          every mutant
     run.py          plays one until it is found

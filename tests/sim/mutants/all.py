@@ -10,6 +10,7 @@ from tests.sim.mutants import (
     keepalive,
     ordinary,
     reading,
+    removals,
     sequences,
     space,
     tails,
@@ -23,4 +24,5 @@ if TYPE_CHECKING:
 MUTANTS: Final[tuple[Mutant, ...]] = (
     *holes.MUTANTS, *takeover.MUTANTS, *tails.MUTANTS, *sequences.MUTANTS, *space.MUTANTS, *keepalive.MUTANTS,
     *deduplication.MUTANTS, *ordinary.MUTANTS, *reading.MUTANTS, *words.MUTANTS,
+    *removals.MUTANTS,
 )  # fmt: skip

@@ -113,9 +113,9 @@ _REBUILT: Final = Schedule(
 them.
 """
 
-_NO_START: Final = Edit(WATCH, "if any(sight.start > fenced_from", "if False and any(sight.start > fenced_from")
-_NO_REPLICAS: Final = Edit(WATCH, "if any(index in before and", "if False and any(index in before and")
-_NO_QUESTION: Final = Edit(WATCH, "if indexes := newly_led(before, now):", "if False and (indexes := [0]):")
+NO_START: Final = Edit(WATCH, "if any(sight.start > fenced_from", "if False and any(sight.start > fenced_from")
+NO_REPLICAS: Final = Edit(WATCH, "if any(index in before and", "if False and any(index in before and")
+NO_QUESTION: Final = Edit(WATCH, "if indexes := newly_led(before, now):", "if False and (indexes := [0]):")
 """Any one of the three renews the fence in time."""
 
 _UNRETIRED: Final = Edit(FENCING, "    if former is not None and former not in", "    if False and former not in")
@@ -153,27 +153,27 @@ MUTANTS: Final = (
         "a deleted marker is not written again",
         "issue 15",
         "Nobody looks where a log begins: a replica that is built from it does not know the fence.",
-        (_NO_START,),
+        (NO_START,),
         _REBUILT,
-        world=(_NO_REPLICAS, _NO_QUESTION),
+        world=(NO_REPLICAS, NO_QUESTION),
         seeds=5,
     ),
     Mutant(
         "a new replica does not get the fence",
         "issue 15",
         "Where a replica is added, nobody writes the marker again, which may have left the log.",
-        (_NO_REPLICAS,),
+        (NO_REPLICAS,),
         _REBUILT,
-        world=(_NO_START, _NO_QUESTION),
+        world=(NO_START, NO_QUESTION),
         seeds=5,
     ),
     Mutant(
         "a new leader is not asked for the fence",
         "issue 15",
         "A replica that was built from a log without the marker leads, and nobody asks it whether it knows the fence.",
-        (_NO_QUESTION,),
+        (NO_QUESTION,),
         _REBUILT,
-        world=(_NO_START, _NO_REPLICAS),
+        world=(NO_START, NO_REPLICAS),
         seeds=5,
     ),
     Mutant(

@@ -54,6 +54,7 @@ BORN_AGAIN: Final = Schedule(
 )  # fmt: skip
 """The source of a shadow is created again, and written to through one node, while readers by name come to others."""
 
+BY_NAME_ALONE: Final = Edit("sidecar/gateway/source_check.py", "    if not sources:\n", "    if True:\n")
 _CURSORS: Final = "sidecar/gateway/offset_fetch.py"
 
 MUTANTS: Final = (
@@ -78,7 +79,7 @@ MUTANTS: Final = (
         "a shadow is read by its source's name alone",
         "issue 15",
         "What is read under a shadow's name is not compared with the topic that the shadow was created for.",
-        (Edit("sidecar/gateway/source_check.py", "    if not sources:\n", "    if True:\n"),),
+        (BY_NAME_ALONE,),
         BORN_AGAIN,
         by=("read_otherwise",),
     ),
