@@ -153,8 +153,11 @@ class Keeper:
         for topic in topics:
             if topic.name in terms:
                 topic.upkeep.read(terms[topic.name])
-        with suppress(UpstreamError, TimeoutError):  # read again in a minute
+        try:
             await protect_ids(self._upstream, topics, self._governed.hooks)
+        except (UpstreamError, TimeoutError) as error:
+            self.read_soon()  # compaction does not wait for a minute
+            self._failed(names[0], error)
         self._unknown_since = {name: self._unknown_since.get(name, now) for name in names if name not in terms}
         self._governed.gone({name for name, since in self._unknown_since.items() if now - since >= _GONE_S})
 
