@@ -229,10 +229,10 @@ def _describe(broker: Broker, name: str, version: int) -> Values:
         return row | {"error_code": error.code}
     if group is None:
         return row | {"error_code": errors.GROUP_ID_NOT_FOUND if version >= 6 else 0}
-    stable = group.state == "Stable"
+    stable, runtime = group.state == "Stable", broker.cluster.settings.version >= (4, 0)
     members = [
         {
-            "member_id": each.id, "member_assignment": each.assignment if stable else b"",
+            "member_id": each.id, "member_assignment": each.assignment if stable or runtime else b"",
             "member_metadata": each.metadata(group.protocol) if stable else b"",
         }
         for each in group.members.values()

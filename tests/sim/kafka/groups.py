@@ -61,12 +61,13 @@ class Commit(NamedTuple):
 class Member:
     """`joining` and `syncing` are answers that are owed."""
 
-    __slots__ = ("assignment", "id", "joining", "protocols", "syncing")
+    __slots__ = ("assignment", "id", "joining", "protocols", "rebalance_s", "syncing")
 
     def __init__(self, member_id: str) -> None:
         self.id = member_id
         self.protocols: list[Values] = []
         self.assignment = b""
+        self.rebalance_s = 0.0
         self.joining: Callable[[Values], object] | None = None
         self.syncing: Callable[[Values], object] | None = None
 
@@ -292,7 +293,7 @@ class Groups:
     def join(self, values: Values, version: int, done: Callable[[Values], object]) -> None:
         """JoinGroup: every present member joins, then all are answered."""
 
-        def refuse(code: int, member_id: str = "") -> None:
+        def refuse(code: int, member_id: str) -> None:
             nothing = "" if version < _FIRST_WITHOUT_PROTOCOL else None
             done(
                 {
@@ -311,7 +312,7 @@ class Groups:
             group = group or Group()
             group.check_protocols(member_id, values["protocol_type"], values["protocols"])
         except RefusedError as error:
-            refuse(error.code)
+            refuse(error.code, member_id)
             return
         shard.groups.setdefault(values["group_id"], group)
         if not member_id:
@@ -332,12 +333,23 @@ class Groups:
         member.protocols = protocols
         member.joining = done
         group.protocol_type = values["protocol_type"]
+        member.rebalance_s = values.get("rebalance_timeout_ms", values["session_timeout_ms"]) / 1000
         if group.state != "PreparingRebalance":
-            group.state = "PreparingRebalance"
-            timeout = values.get("rebalance_timeout_ms", values["session_timeout_ms"]) / 1000
-            self.broker.later(timeout, self._complete, group, group.generation)
+            self._prepare(group)
         if all(each.joining is not None for each in group.members.values()):
             self._complete(group, group.generation)
+
+    def _prepare(self, group: Group) -> None:
+        """`prepareRebalance`: who waits for an assignment has to join again."""
+        if group.state == "CompletingRebalance":
+            for member in group.members.values():
+                member.assignment = b""
+                waiting, member.syncing = member.syncing, None
+                if waiting is not None:
+                    waiting({"error_code": errors.REBALANCE_IN_PROGRESS, "assignment": b""})
+        group.state = "PreparingRebalance"
+        timeout = max(each.rebalance_s for each in group.members.values())
+        self.broker.later(timeout, self._complete, group, group.generation)
 
     def _complete(self, group: Group, generation: int) -> None:
         if group.state != "PreparingRebalance" or group.generation != generation:
@@ -424,6 +436,7 @@ class Groups:
             group.state = "Empty"
             group.generation += 1
         elif group.state != "PreparingRebalance":
-            group.state = "PreparingRebalance"
-            self.broker.later(self.broker.cluster.settings.request_timeout, self._complete, group, group.generation)
+            self._prepare(group)
+        elif all(each.joining is not None for each in group.members.values()):
+            self._complete(group, group.generation)
         return errors.NONE

@@ -7,15 +7,14 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from tests.sim.kafka.batches import TRANSACTIONAL
-from tests.sim.kafka.differential.plain import Plain
+from tests.sim.kafka.differential.plain import NOBODYS_ID, Plain
 from tests.sim.kafka.differential.steps import Ask, Fault, Outside, Records, Step, Symbol, Together
 from tests.sim.kafka.scenarios.common import compressed, list_fields, patched, timed
 from tests.sim.kafka.tables import MESSAGES
 from tests.sim.kafka.talk import Talk
-from tests.sim.kafka.topics import CONSUMER_OFFSETS, INTERNAL, TRANSACTION_STATE
+from tests.sim.kafka.topics import INTERNAL
 from tests.sim.kafka.trouble import Trouble
 
-NOBODYS_ID: Final = b"nobody's id 1234"
 NOBODYS_PRODUCER: Final = 9_000_000_000
 _NOT_READY: Final = (14, 15, 16)
 _ROUNDS: Final = 1500
@@ -330,7 +329,7 @@ class Player:
         """Whether every broker has them. What was appended or taken out is looked at on one broker for all."""
         told = [self._settings(broker, topic) for broker in sorted(self.alive)]
         for name, change in changes.items():
-            for value, is_own in (each[name] for each in told):
+            for value, is_own in (each.get(name, ("", False)) for each in told):
                 if change["config_operation"] == 0 and (value, is_own) != (change["value"], True):
                     return False
                 if change["config_operation"] == 1 and is_own:
@@ -547,4 +546,3 @@ _LEARN: Final[dict[int, Callable[[Player, Ask, dict[str, Any], dict[str, Any]], 
     37: Player._created,
     44: Player._altered,
 }
-LAYOUT: Final = (TRANSACTION_STATE, CONSUMER_OFFSETS)

@@ -284,17 +284,6 @@ def a_group_of_one(talk: Talk) -> list[Any]:
 
 
 @scenario
-def a_member_without_an_id_is_given_one(talk: Talk) -> list[Any]:
-    found: list[Any] = []
-    for version in range(7):
-        answer = _join(talk, talk.unique("group"), version=version)
-        found.append(
-            (answer["error_code"], answer["generation_id"], answer["member_id"] != "", answer["protocol_name"])
-        )
-    return found
-
-
-@scenario
 def strangers_in_a_group(talk: Talk) -> list[Any]:
     group = talk.unique("group")
     found: list[Any] = [_join(talk, group, "nobody")["error_code"], _beat(talk, group, 1, "nobody")]
@@ -408,14 +397,6 @@ def members_leave_together(talk: Talk) -> list[Any]:
 
 
 @scenario
-def groups_that_nobody_has(talk: Talk) -> list[Any]:
-    group = talk.unique("none")
-    fields = {"groups": [group], "include_authorized_operations": False}
-    row = talk.ask(group_at(talk, group), 15, 5, fields)["groups"][0]
-    return [row["error_code"], row["group_state"], row["members"]]
-
-
-@scenario
 def a_group_of_offsets_alone(talk: Talk) -> list[Any]:
     topic, group = talk.topic(), talk.unique("group")
     _commit(talk, group, topic, 5)
@@ -438,14 +419,3 @@ def groups_by_state(talk: Talk) -> list[Any]:
         return [(row["protocol_type"], row.get("group_state")) for row in found if row["group_id"] == group]
 
     return [rows(), rows("Stable"), rows("Empty"), rows("stable"), rows("Asleep", "Stable"), rows(version=3)]
-
-
-@scenario
-def members_are_described(talk: Talk) -> list[Any]:
-    group = talk.unique("group")
-    member, _ = _member(talk, group)
-    row = talk.ask(group_at(talk, group), 15, 5, {"groups": [group], "include_authorized_operations": False})["groups"][
-        0
-    ]
-    return [(each["member_id"] == member, each["group_instance_id"], each["member_assignment"], each["member_metadata"])
-            for each in row["members"]]  # fmt: skip

@@ -203,9 +203,3 @@ def a_new_topic_knows_no_producer(talk: Talk) -> list[Any]:
     talk.produce(topic, b"v", pid=pid, epoch=epoch + 1, seq=0)
     other = talk.topic()
     return [talk.produce(other, b"v", pid=pid, epoch=epoch, seq=4), known(talk, other, pid, epoch)]
-
-
-@scenario
-def producer_ids_without_a_name_are_all_different(talk: Talk) -> list[Any]:
-    given = [talk.init(None) for _ in range(5)]
-    return [len({pid for _, pid, _ in given}), {(error, epoch) for error, _, epoch in given} == {(0, 0)}]

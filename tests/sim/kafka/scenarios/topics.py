@@ -63,12 +63,6 @@ def the_longest_name(talk: Talk) -> list[Any]:
 
 
 @scenario
-def a_topic_that_is_there(talk: Talk) -> list[Any]:
-    name = talk.unique("topic")
-    return [_codes(talk, _wanted(name)), _codes(talk, _wanted(name)), _codes(talk, _wanted(name, 0))]
-
-
-@scenario
 def names_that_differ_in_dots_and_underscores(talk: Talk) -> list[Any]:
     name = talk.unique("topic").replace("-", "_")
     return [

@@ -207,12 +207,6 @@ def timeouts_of_a_transaction(talk: Talk) -> list[Any]:
 
 
 @scenario
-def a_producer_without_a_name_may_ask_for_any_timeout(talk: Talk) -> list[Any]:
-    talk.init(None)
-    return [init_once(talk, None, timeout=each)[0] for each in (0, -1, 2**31 - 1)]
-
-
-@scenario
 def an_open_transaction_is_aborted_for_its_own_producer_too(talk: Talk) -> list[Any]:
     topic, name = talk.topic(), talk.unique("app")
     _, pid, epoch = talk.init(name)
@@ -250,14 +244,6 @@ def partitions_of_a_transaction(talk: Talk) -> list[Any]:
 
     found: list[Any] = [told(), talk.add(name, pid, epoch, topic, 0, 2), told()]
     return [*found, finish(talk, name, pid, epoch), told()]
-
-
-@scenario
-def transactions_that_nobody_has(talk: Talk) -> list[Any]:
-    name = talk.unique("none")
-    row = talk.ask(talk.coordinator(name), 65, 0, {"transactional_ids": [name]})["transaction_states"][0]
-    return [row["error_code"], row["transaction_state"], row["producer_id"], row["producer_epoch"], row["topics"],
-            row["transaction_start_time_ms"], talk.ask(None, 65, 0, {"transactional_ids": []})]  # fmt: skip
 
 
 @scenario
