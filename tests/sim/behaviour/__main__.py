@@ -23,6 +23,7 @@ import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from hashlib import sha1
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -86,7 +87,7 @@ def _played(seeds: Sequence[int], mix: str, workers: int) -> Iterator[tuple[int,
 def record(path: Path, seeds: Sequence[int], mix: str, workers: int) -> bool:
     """Write a file; whether all histories could be played."""
     began, failed = time.monotonic(), list[int]()
-    with create(path, About(_revision(), mix)) as archive:
+    with create(path, About(_revision(), mix, _simulator())) as archive:
         for seed, played in _played(seeds, mix, workers):
             if isinstance(played, str):
                 failed.append(seed)
@@ -103,6 +104,9 @@ def record(path: Path, seeds: Sequence[int], mix: str, workers: int) -> bool:
 def compare(archive: Archive, seeds: Sequence[int], workers: int, allowed: Sequence[Rule], stories: int) -> bool:
     """Play the seeds of a record anew, and say what is different; whether nothing is."""
     sorts, reasons, others, same = Counter[str](), Counter[str](), list[int](), 0
+    is_old = archive.about.simulator != _simulator()
+    if is_old:
+        print("the simulator has changed since this record was made: differences may come from that\n", flush=True)
     for seed, played in _played(seeds, archive.about.mix, workers):
         before = archive.record(seed)
         if played == before:
@@ -125,7 +129,10 @@ def compare(archive: Archive, seeds: Sequence[int], workers: int, allowed: Seque
         if sum(sorts.values()) <= stories:
             print(story(seed, parted.first, old, new) + "\n", flush=True)
     print(f"{len(seeds)} seeds against {archive.about.revision}: {same} the same, {sum(sorts.values())} differ")
-    print(*(f"{count:6} {sort}" for sort, count in sorts.most_common()), sep="\n")
+    for sort, count in sorts.most_common():
+        print(f"{count:6} {sort}")
+    if is_old and sorts:
+        print("the simulator has changed since this record was made: make it again (record --of)")
     if reasons:
         print("accepted, in so many seeds:", *(f"{count:6} {why}" for why, count in reasons.most_common()), sep="\n")
     if others:
@@ -141,6 +148,15 @@ def _revision() -> str:
     """Of the product in this tree."""
     changed = _git("status", "--porcelain", "--untracked-files=no", "--", *_PRODUCT)
     return _git("rev-parse", "--short=12", "HEAD") + ("+" if changed else "")
+
+
+def _simulator() -> str:
+    """A digest of all that plays and records histories in this tree."""
+    digest = sha1(usedforsecurity=False)
+    for path in sorted((_ROOT / _SIMULATOR).rglob("*.py")):
+        if not path.name.startswith("test_") and "mutants" not in path.parts:
+            digest.update(path.read_bytes())
+    return digest.hexdigest()[:16]
 
 
 @contextmanager

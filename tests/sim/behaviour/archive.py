@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-FORMAT: Final = 1
+FORMAT: Final = 2
 """Raised where records of before cannot be compared with those of now."""
 _ABOUT: Final = "about.json"
 _SUFFIX: Final = ".jsonl"
@@ -27,10 +27,13 @@ class ArchiveError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class About:
-    """Where a record comes from. `revision`: the product's, with `+` if its files were changed; `mix`: of histories."""
+    """Where a record comes from. `revision`: the product's, with `+` if its files were changed; `mix`: of histories;
+    `simulator`: a digest of what played them.
+    """
 
     revision: str
     mix: str
+    simulator: str = ""
     format: int = FORMAT
 
 
