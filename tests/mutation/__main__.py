@@ -25,7 +25,6 @@ from tests.mutation.known import FILE, known
 from tests.mutation.operators import mutants
 from tests.mutation.results import Result
 from tests.mutation.rooms import ROOMS, ROOT, files, room_of
-from tests.mutation.simulated import Seeds
 from tests.mutation.swap import SwapError
 
 if TYPE_CHECKING:
@@ -128,6 +127,8 @@ class Run:
         left = [result for result in survivors if result.kind != "equivalent"]
         if not left:
             return
+        from tests.mutation.simulated import Seeds  # noqa: PLC0415 - it may import the product, which tests come before
+
         seeds, shown = Seeds(wanted, _say), time.monotonic()
         for number, result in enumerate(left, 1):
             mutant = self._mutants[result.id]

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 from tests.mutation.operators import statement_number
 from tests.mutation.rooms import ROOMS, ROOT
 from tests.mutation.swap import SwapError, functions, swap
-from tests.sim import histories, lines, worker
+from tests.sim import lines, worker
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -72,7 +72,7 @@ class Simulator:
         """
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        pickle.dump((mutant, [histories.make(seed, histories.USUAL) for seed in seeds]), self._process.stdin)
+        pickle.dump((mutant, [_history(seed) for seed in seeds]), self._process.stdin)
         self._process.stdin.flush()
         while (said := pickle.load(self._process.stdout)) is not None:
             if isinstance(said, SwapError):
@@ -103,7 +103,7 @@ class Seeds:
         if new := [seed for seed in wanted if seed not in self._reach]:
             self._record(new, say)
         self._reach = {seed: found for seed, found in self._reach.items() if seed in wanted}
-        self._shapes = Counter(histories.make(seed, histories.USUAL).shape for seed in self._reach)
+        self._shapes = Counter(_history(seed).shape for seed in self._reach)
         self._simulator = Simulator()
 
     def _record(self, seeds: Sequence[int], say: Callable[[str], None]) -> None:
@@ -124,7 +124,7 @@ class Seeds:
         """The seeds that reach a mutant, in the order of the module's docstring."""
         number = statement_number(mutant)
         reaching = [seed for seed, found in self._reach.items() if number in found.runs.get(mutant.path, ())]
-        shapes = {seed: histories.make(seed, histories.USUAL).shape for seed in reaching}
+        shapes = {seed: _history(seed).shape for seed in reaching}
         return sorted(
             reaching, key=lambda seed: (-self._shapes[shapes[seed]], repr(shapes[seed]), self._reach[seed].virtual_s)
         )
@@ -137,6 +137,12 @@ class Seeds:
     def close(self) -> None:
         """End the process."""
         self._simulator.close()
+
+
+def _history(seed: int) -> History:
+    from tests.sim import histories  # noqa: PLC0415 - it imports the product, which the process imports with marks
+
+    return histories.make(seed, histories.USUAL)
 
 
 def _key() -> str:
@@ -175,7 +181,6 @@ def _main() -> None:
         lines.watch(ROOMS)
     before = worker.warm_up()
     worker.CPU_S = _CPU_S
-    gc.unfreeze()
     known = functions()
     gc.freeze()
     while True:

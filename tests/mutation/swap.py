@@ -26,8 +26,9 @@ class SwapError(Exception):
 
 
 def functions() -> Functions:
-    """All functions of the product. To be called when everything is imported, before `gc.freeze`."""
+    """All functions of the product, to be called when everything is imported."""
     known: Functions = {}
+    gc.unfreeze()  # what is frozen is not among the objects
     for value in gc.get_objects():
         if isinstance(value, FunctionType):
             code = value.__code__

@@ -35,7 +35,7 @@ _UNIT: Final = ROOT / "tests" / "unit"
 FOLDERS: Final = (*ROOMS, "node")
 _PROCESSES: Final = ("node/test_process.py",)
 """Tests of processes, which no mistake of this process changes."""
-RECORD: Final = ROOT / ".cache" / "mutation" / "unit.json"
+RECORD: Final = ROOT / ".cache" / "mutation" / "unit.jsonl"
 _BUDGET_S: Final = 30.0
 """CPU seconds of tests for one mutant: the rest of those that reach it is left out."""
 _SPARE_S: Final = 5
@@ -78,18 +78,23 @@ class Tests:
     def _record(self, items: Sequence[pytest.Item], record: Path) -> None:
         self._say(f"recording what {len(items)} tests run")
         failed: list[str] = []
-        last = ""
+        done: dict[str, Reach] = {}
+
+        def end_of_file() -> None:
+            if done:
+                _write(record, done)
+                self.reach.update(done)
+                done.clear()
+
         for line in _Fork(lambda say: _watched(items, say)).said():
-            failed += [line["test"]] if line["failed"] else []
-            runs = {path: set(numbers) for path, numbers in line["runs"].items()}
-            if (file := line["test"].partition("::")[0]) != last and last:
-                _write(record, self.reach)
-                self._say(f"recorded {last}")
-            last = file
-            self.reach[line["test"]] = Reach(line["cpu_s"], runs)
+            name = line["test"]
+            failed += [name] if line["failed"] else []
+            if done and name.partition("::")[0] != next(iter(done)).partition("::")[0]:
+                end_of_file()
+            done[name] = Reach(line["cpu_s"], {path: set(numbers) for path, numbers in line["runs"].items()})
+        end_of_file()
         if failed or any(item.nodeid not in self.reach for item in items):
             raise pytest.UsageError(f"tests fail without any mistake, or end the process: {failed}")
-        _write(record, self.reach)
 
     def for_mutant(self, mutant: Mutant) -> list[str]:
         """The tests that reach a mutant: those of its module first, then those of its room; the cheapest first."""
@@ -249,47 +254,37 @@ def _digest(paths: tuple[Path, ...]) -> str:
     return hashlib.sha256(b"".join(path.read_bytes() if path.exists() else b"" for path in paths)).hexdigest()
 
 
-def _key(file: str, modules: Iterable[str]) -> str:
+def _key(file: str, tests: Iterable[Reach]) -> str:
     """What the reach of a file's tests depends on: the file and the modules beside it, and the modules that it runs."""
     path = ROOT / file
+    modules = {module for reach in tests for module in reach.runs}
     shared = sorted(each for each in path.parent.glob("*.py") if not each.name.startswith("test_"))
     return _digest((path, *shared, *(ROOT / module for module in sorted(modules))))
 
 
 def _recorded(record: Path) -> dict[str, Reach]:
-    """What still holds."""
-    stored: dict[str, Any] = json.loads(record.read_text()) if record.exists() else {}
-    known: dict[str, Reach] = {}
-    for file, part in stored.items():
+    """What still holds. Of a file's lines the last counts."""
+    known: dict[str, dict[str, Reach]] = {}
+    for line in record.read_text().splitlines() if record.exists() else ():
+        part: dict[str, Any] = json.loads(line)
         tests = {
             name: Reach(cpu_s, {path: set(numbers) for path, numbers in runs.items()})
             for name, (cpu_s, runs) in part["tests"].items()
         }
-        if part["key"] == _key(file, _modules(tests.values())):
-            known |= tests
-    return known
+        known[part["file"]] = tests if part["key"] == _key(part["file"], tests.values()) else {}
+    return {name: reach for tests in known.values() for name, reach in tests.items()}
 
 
-def _modules(found: Iterable[Reach]) -> set[str]:
-    return {path for reach in found for path in reach.runs}
-
-
-def _write(record: Path, reach: Mapping[str, Reach]) -> None:
-    by_file: dict[str, dict[str, Reach]] = {}
-    for name, found in reach.items():
-        by_file.setdefault(name.partition("::")[0], {})[name] = found
-    files = {
-        file: {
-            "key": _key(file, _modules(tests.values())),
-            "tests": {
-                name: (found.cpu_s, {path: sorted(numbers) for path, numbers in found.runs.items()})
-                for name, found in tests.items()
-            },
-        }
-        for file, tests in by_file.items()
+def _write(record: Path, tests: Mapping[str, Reach]) -> None:
+    """The tests of one file."""
+    file = next(iter(tests)).partition("::")[0]
+    stored = {
+        name: (reach.cpu_s, {path: sorted(numbers) for path, numbers in reach.runs.items()})
+        for name, reach in tests.items()
     }
     record.parent.mkdir(parents=True, exist_ok=True)
-    record.write_text(json.dumps(files))
+    with record.open("a") as to:
+        to.write(json.dumps({"file": file, "key": _key(file, tests.values()), "tests": stored}) + "\n")
 
 
 # Within pytest ------------------------------------------------------------------------------------------------------
