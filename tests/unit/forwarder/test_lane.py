@@ -7,6 +7,7 @@ waking whoever waits.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 
 import pytest
 
@@ -460,6 +461,134 @@ def test_a_closed_lane_answers_what_waits_and_lets_what_is_in_flight_finish(benc
     assert bench.errors() == {"a": OK} | dict.fromkeys("bcdefg", NOT_LEADER)
     assert bench.owner.fenced_lanes == []
     bench.finished()
+
+
+@dataclass
+class Log:
+    """What a lane says of one batch to the one who follows the log. Implements `Witness`."""
+
+    in_order: bool = False
+    landed_at: list[int] = field(default_factory=list[int])
+    doubts: list[bool] = field(default_factory=list[bool])
+
+    def landed(self, outcome: Outcome) -> None:
+        self.landed_at.append(outcome.offset)
+
+    def failed(self, *, in_doubt: bool) -> None:
+        self.doubts.append(in_doubt)
+
+
+def followed(bench: Bench, value: str, *, in_order: bool = False) -> Log:
+    log = Log(in_order)
+    bench.appends[value].witness = log
+    return log
+
+
+@pytest.mark.parametrize("is_over", [False, True])
+@pytest.mark.parametrize(
+    ("code", "landed", "doubts"),
+    [
+        (OK, [5], []),
+        (ErrorCode.DUPLICATE_SEQUENCE_NUMBER, [-1], []),
+        (TOO_LARGE, [], [False]),
+        (OUT_OF_ORDER, [], [False]),
+        (STALE, [], [False]),
+    ],
+)
+def test_a_leaders_last_word_on_a_batch_counts_after_the_end_of_its_lane_too(
+    bench: Bench, code: int, landed: list[int], doubts: list[bool], is_over: bool
+) -> None:
+    bench.append("a")
+    log = followed(bench, "a")
+    if is_over:
+        bench.lane.close(Outcome(NOT_LEADER))
+    bench.settle_as("a", code)
+    assert (log.landed_at, log.doubts) == (landed, doubts)
+    bench.finished()
+
+
+@pytest.mark.parametrize("code", IN_DOUBT, ids=named)
+def test_a_batch_without_a_verdict_at_the_end_of_its_lane_is_in_doubt(bench: Bench, code: ErrorCode) -> None:
+    bench.append("a", "b")
+    in_flight, waits = followed(bench, "a"), followed(bench, "b")
+    bench.settle_as("b", NO_LEADER)
+    bench.lane.close(Outcome(TIMED_OUT))
+    bench.settle_as("a", code)
+    assert (in_flight.doubts, waits.doubts) == ([True], [False])
+    assert not bench.space.certain
+    assert bench.errors() == {"a": TIMED_OUT, "b": TIMED_OUT}
+
+
+def test_an_acknowledgement_behind_a_batch_that_ended_with_the_lane_is_a_doubt(bench: Bench) -> None:
+    bench.append(*"ab")
+    log = followed(bench, "b")
+    bench.lane.close(Outcome(NOT_LEADER))
+    bench.settle(NO_LEADER, OK)
+    assert (log.landed_at, log.doubts) == ([], [True])
+    assert bench.errors() == {"a": NOT_LEADER, "b": NOT_LEADER}
+    bench.finished()
+
+
+def test_an_acknowledged_batch_is_followed_as_a_settled_one(bench: Bench) -> None:
+    bench.append(*"abcdefg")
+    first = followed(bench, "a")
+    bench.lane.acknowledged(bench.appends["a"], Outcome(OK, 40))
+    assert (first.landed_at, bench.outcomes["a"]) == ([40], [])
+    assert len(bench.in_flight) == 6  # one more went
+    assert bench.space.next == 1
+    bench.shipper.shipped.remove(bench.appends["a"])
+    bench.settle(*[OK] * 6)
+    assert bench.shipper.held == 0
+
+
+@pytest.mark.parametrize("in_order", [False, True])
+@pytest.mark.parametrize("waits", [False, True])
+def test_no_batch_may_follow_one_in_order_that_was_given_up(plain: Bench, waits: bool, in_order: bool) -> None:
+    """It waits behind a mute, or was refused for itself."""
+    if waits:
+        plain.append("first")
+        plain.settle(NO_LEADER)
+        plain.append("a", timeout=0.01)
+    else:
+        plain.append("a")
+    followed(plain, "a", in_order=in_order)
+    if waits:
+        plain.loop.advance(1.0)
+        plain.settle(OK)
+        plain.loop.turn()
+    else:
+        plain.settle(TOO_LARGE)
+    assert plain.errors()["a"] == (TIMED_OUT if waits else TOO_LARGE)
+    assert len(plain.owner.lost_lanes) == in_order
+
+
+@pytest.mark.parametrize("is_over", [False, True])
+def test_another_topic_of_the_name_ends_the_lane_in_the_next_turn(bench: Bench, is_over: bool) -> None:
+    bench.append("a")
+    bench.lane.foreign_topic()
+    assert bench.owner.fenced_lanes == []
+    if is_over:
+        bench.lane.close(Outcome(TIMED_OUT))
+    bench.loop.turn()
+    assert len(bench.owner.fenced_lanes) == (not is_over)
+    bench.lane.foreign_topic()
+    assert bench.loop.timers == 0
+
+
+def test_a_lane_is_used_once_a_batch_was_sent(bench: Bench) -> None:
+    assert not bench.lane.used
+    assert bench.lane.flows
+    bench.append("a")
+    bench.settle(TOO_LARGE)
+    assert bench.lane.used
+    assert bench.lane.idle
+
+
+def test_a_closed_lane_leaves_no_timer(bench: Bench) -> None:
+    muted(bench, NO_LEADER)
+    assert bench.loop.timers == 1
+    bench.lane.close(Outcome(TIMED_OUT))
+    assert bench.loop.timers == 0
 
 
 def test_a_closed_lane_refuses_at_once(bench: Bench) -> None:
