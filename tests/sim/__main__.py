@@ -3,6 +3,7 @@
     python -m tests.sim --minutes 10            as many as there is time for, from a random seed on
     python -m tests.sim --seeds 0-999           these
     python -m tests.sim --seeds 0-1999 --coverage   these, and which lines of the product they ran
+    python -m tests.sim --seeds 0-1999 --situations    these, and how many of them had each situation (`situations`)
     python -m tests.sim --mix rare --minutes 5  those that have a scene alone (`scenes`)
     python -m tests.sim --seed 7 --trace        one, with everything that happened
     python -m tests.sim --seed 7 --shrink       one, cut down to the steps that it takes to fail
@@ -14,13 +15,14 @@ wrong, the schedule and the command that plays it again. The exit code is 1 wher
 from __future__ import annotations
 
 import argparse
+import resource
 import sys
 import threading
 import time
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
-from tests.sim import histories, lines
+from tests.sim import histories, lines, situations
 from tests.sim.play import FAULTS, by_kind
 from tests.sim.shrink import shrink
 from tests.sim.worker import Worker, WorkerError
@@ -39,14 +41,15 @@ _SHOWN: Final = 20
 class Lane:
     """Plays one history after the other, in its own worker."""
 
-    def __init__(self, *, watches: bool = False) -> None:
+    def __init__(self, *, watches: bool = False, notices: bool = False) -> None:
         self._worker: Worker | None = None
         self._watches = watches
+        self._notices = notices
 
     def play(self, history: History, *, trace: bool = False) -> Outcome:
         """Raises `WorkerError`."""
         if self._worker is None:
-            self._worker = Worker(watches=self._watches)
+            self._worker = Worker(watches=self._watches, notices=self._notices)
         try:
             return self._worker.play(history, trace=trace)
         except WorkerError as error:
@@ -67,11 +70,17 @@ class Lane:
 
 
 class Run:
-    """Many histories on several lanes. `watches`: `lines` is what of the product they ran."""
+    """Many histories on several lanes. `watches`: `lines` is what of the product they ran. `notices`: `situations` is
+    how many histories had each.
+    """
 
-    def __init__(self, seeds: Iterator[int], deadline: float | None, mix: Mix, *, watches: bool = False) -> None:
+    def __init__(
+        self, seeds: Iterator[int], deadline: float | None, mix: Mix, *, watches: bool = False, notices: bool = False
+    ) -> None:
         self.lines: dict[str, bytes] = {}
         self.watches = watches
+        self.situations: Counter[str] = Counter()
+        self.notices = notices
         self.played = 0
         self.virtual_s = 0.0
         self.delivered = 0
@@ -92,7 +101,7 @@ class Run:
             thread.join()
 
     def _lane(self) -> None:
-        lane = Lane(watches=self.watches)
+        lane = Lane(watches=self.watches, notices=self.notices)
         try:
             while (seed := self._next()) is not None:
                 history = histories.make(seed, self._mix)
@@ -116,6 +125,7 @@ class Run:
             self.delivered += outcome.delivered
             self.effects.update(outcome.effects)
             self.codes.update(outcome.codes)
+            self.situations.update(outcome.situations.keys())
             lines.add(self.lines, outcome.lines)
         if outcome.wrong:
             self._fail(outcome.seed, outcome.wrong)
@@ -138,6 +148,7 @@ def main() -> int:
     parser.add_argument("--mix", choices=histories.MIXES, default="usual", help="what histories are made of")
     parser.add_argument("--workers", type=int, default=_WORKERS)
     parser.add_argument("--coverage", action="store_true", help="say which lines of the product ran, and which never")
+    parser.add_argument("--situations", action="store_true", help="say how many histories had each situation")
     chosen = parser.parse_args()
     mix = histories.MIXES[chosen.mix]
     if chosen.seed is not None:
@@ -145,16 +156,24 @@ def main() -> int:
     began = time.monotonic()
     if chosen.seeds:
         first, _, last = chosen.seeds.partition("-")
-        run = Run(iter(range(int(first), int(last or first) + 1)), None, mix, watches=chosen.coverage)
+        run = Run(
+            iter(range(int(first), int(last or first) + 1)),
+            None,
+            mix,
+            watches=chosen.coverage,
+            notices=chosen.situations,
+        )
     else:
         first = int(time.time())
         print(f"seeds from {first} on")
         deadline = began + 60 * (chosen.minutes or 1.0)
-        run = Run(iter(range(first, first + 10**9)), deadline, mix, watches=chosen.coverage)
+        run = Run(iter(range(first, first + 10**9)), deadline, mix, watches=chosen.coverage, notices=chosen.situations)
     run.go(chosen.workers)
     _report(run, time.monotonic() - began)
     if chosen.coverage:
         print("\n" + lines.report(run.lines))
+    if chosen.situations:
+        print("\n" + situations.table(run.situations, run.played))
     if chosen.shrink:
         for seed in sorted(run.failed)[:_SHOWN]:
             _one(seed, mix, "", trace=False, shrinks=True)
@@ -189,7 +208,10 @@ def _one(seed: int, mix: Mix, without: str, *, trace: bool, shrinks: bool) -> in
 
 
 def _report(run: Run, seconds: float) -> None:
-    print(f"{run.played} histories in {seconds:.0f} s: {run.played / seconds:.1f} a second, {len(run.failed)} failed")
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    cpu_s = f"{used.ru_utime + used.ru_stime:.0f} s of CPU"
+    rate = f"{run.played / seconds:.1f} a second"
+    print(f"{run.played} histories in {seconds:.0f} s, {cpu_s}: {rate}, {len(run.failed)} failed")
     print(f"{run.virtual_s / 3600:.1f} virtual hours, {run.delivered} records acknowledged")
     faults = sum(run.effects[name] for name in by_kind(run.effects)[FAULTS]) / max(1, run.played)
     print(f"{faults:.1f} faults took effect in a history, on average")

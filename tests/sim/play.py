@@ -55,6 +55,8 @@ class Outcome:
     """Statements of the product that ran, where they are watched (`lines`)."""
     record: bytes = b""
     """What everybody outside of the nodes could see, where that is recorded (`behaviour.recorder`)."""
+    situations: dict[str, int] = field(default_factory=dict)
+    """How often each was noticed, where they are (`noticing`)."""
 
 
 class Play:

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 _LENGTH: Final = struct.Struct(">I")
 _WATCH: Final = "--watch"
 _RECORD: Final = "--record"
+_NOTICE: Final = "--notice"
 _ROOT: Final = Path(__file__).parents[2]
 CPU_S = 60
 """After so many CPU seconds a history hangs."""
@@ -63,13 +64,19 @@ class WorkerError(Exception):
 class Worker:
     """A process for histories of any shape. `edits`: with these changes of the product's text (`mutants`). `watches`:
     outcomes say which lines ran (`lines`). `records`: in steady worlds (`chance`), and outcomes have what is to be seen
-    from outside (`behaviour`).
+    from outside (`behaviour`). `notices`: they say which situations there were (`noticing`).
     """
 
     def __init__(
-        self, edits: tuple[Edit, ...] = (), *, watches: bool = False, records: bool = False, hash_seed: int = 0
+        self,
+        edits: tuple[Edit, ...] = (),
+        *,
+        watches: bool = False,
+        records: bool = False,
+        notices: bool = False,
+        hash_seed: int = 0,
     ) -> None:
-        options = [option for option, is_on in ((_WATCH, watches), (_RECORD, records)) if is_on]
+        options = [option for option, is_on in ((_WATCH, watches), (_RECORD, records), (_NOTICE, notices)) if is_on]
         self._process = subprocess.Popen(
             (sys.executable, "-m", "tests.sim.worker", *options),
             stdin=subprocess.PIPE,
@@ -204,6 +211,10 @@ def warm_up() -> list[pages.Span]:
     from sidecar.protocol import codecs  # noqa: F401, PLC0415 - the product imports it with the first packed batch
     from tests.sim import play, world  # noqa: F401, PLC0415 - all of it, before a world takes over
 
+    if _NOTICE in sys.argv:
+        from tests.sim import noticing  # noqa: PLC0415 - it is for such runs alone
+
+        noticing.install()
     pages.make_room(_ROOM)
     gc.collect()
     gc.freeze()
@@ -243,9 +254,14 @@ def _play(world: Any, wish: Wish, answers: Any) -> None:
     recorder = Recorder(world) if _RECORD in sys.argv else None
     try:
         play = Play(world, wish.history)
+        noticing = sys.modules.get("tests.sim.noticing")
+        if noticing is not None:
+            noticing.begin(play)
         outcome = play.run()
         if recorder is not None:
             outcome.record = recorder.written(wish.history, outcome.wrong)
+        if noticing is not None:
+            outcome.situations = noticing.end(play)
         happened = sorted([*told, *((each.at, each.line) for each in world.events)])
         outcome.trace = [f"{at - world.loop.zero:9.4f}  {line}" for at, line in happened]
         outcome.lines = {file: bytes(marks) for file, marks in lines.MARKS.items()}

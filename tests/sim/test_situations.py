@@ -1,0 +1,41 @@
+"""Situations: each is noticed somewhere, and noticing changes nothing."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from pathlib import Path
+
+from tests.sim import histories, noticing
+from tests.sim.situations import NAMES, table
+from tests.sim.worker import Worker
+
+_SEED = 7011
+
+
+def test_every_situation_is_noticed_somewhere_and_nothing_else_is() -> None:
+    source = Path(noticing.__file__).read_text()
+    looked_for = set(re.findall(r'_note\(\s*"([^"]+)"', source)) | set(re.findall(r'found\["([^"]+)"\]', source))
+    looked_for |= set(re.findall(r'"([^"]+)" if .* else "[^"]+"', source)) & set(NAMES)
+    looked_for |= set(re.findall(r'"[^"]+" if .* else "([^"]+)"', source)) & set(NAMES)
+    assert looked_for == set(NAMES)
+
+
+def test_what_is_looked_at_is_there() -> None:
+    for owner, name, _ in noticing._LOOKS:
+        assert callable(getattr(owner, name))
+
+
+def test_noticing_changes_no_history() -> None:
+    history = histories.make(_SEED)
+    with Worker() as blind, Worker(notices=True) as noticing_worker:
+        plain, noticed = blind.play(history), noticing_worker.play(history)
+    assert (plain.digest, plain.steps, plain.effects) == (noticed.digest, noticed.steps, noticed.effects)
+    assert not plain.situations
+    assert noticed.situations
+
+
+def test_a_table_says_how_many_histories_have_a_situation() -> None:
+    found = table(Counter({"leader silent": 3}), 300, ["leader silent"])
+    assert found.splitlines()[-1].startswith("| Fencing | one leader does not confirm")
+    assert found.endswith("| 3 | 1.0 % |")
