@@ -153,4 +153,4 @@ docs: setup spark ## generate the reference pages from the code, and the site of
 	@$(BIN)/python -W error -m docs.publish
 
 clean: ## remove the environment and the tools' caches
-	rm -rf $(VENV) .dist site sidecar/protocol/*.so .pytest_cache .ruff_cache .import_linter_cache .hypothesis .oldest
+	rm -rf $(VENV) .cache .dist site sidecar/protocol/*.so .pytest_cache .ruff_cache .import_linter_cache .hypothesis .oldest

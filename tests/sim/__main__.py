@@ -22,7 +22,7 @@ import time
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
-from tests.sim import histories, lines, situations
+from tests.sim import former, histories, lines, situations
 from tests.sim.play import FAULTS, by_kind
 from tests.sim.shrink import shrink
 from tests.sim.worker import Worker, WorkerError
@@ -82,6 +82,8 @@ class Run:
         self.situations: Counter[str] = Counter()
         self.notices = notices
         self.played = 0
+        self.skipped = 0
+        """Histories with nodes of the last release, where that cannot be had."""
         self.virtual_s = 0.0
         self.delivered = 0
         self.effects: Counter[str] = Counter()
@@ -105,6 +107,9 @@ class Run:
         try:
             while (seed := self._next()) is not None:
                 history = histories.make(seed, self._mix)
+                if history.shape.former and former.missing():
+                    self.skipped += 1
+                    continue
                 try:
                     self._took(lane.play(history))
                 except WorkerError as error:
@@ -212,6 +217,8 @@ def _report(run: Run, seconds: float) -> None:
     cpu_s = f"{used.ru_utime + used.ru_stime:.0f} s of CPU"
     rate = f"{run.played / seconds:.1f} a second"
     print(f"{run.played} histories in {seconds:.0f} s, {cpu_s}: {rate}, {len(run.failed)} failed")
+    if run.skipped:
+        print(f"{run.skipped} histories with nodes of the last release were left out: {former.missing()}")
     print(f"{run.virtual_s / 3600:.1f} virtual hours, {run.delivered} records acknowledged")
     faults = sum(run.effects[name] for name in by_kind(run.effects)[FAULTS]) / max(1, run.played)
     print(f"{faults:.1f} faults took effect in a history, on average")

@@ -196,7 +196,8 @@ def _left_policies(play: Play) -> Iterator[str]:
     """Policies that clients made and that nodes still apply."""
     for number, process in play.world.nodes.items():
         rooms = process.node.rooms
-        if process.host.alive and rooms is not None:
+        is_former = play.world.started_as_former(number)  # it keeps them: they end with today's rule
+        if process.host.alive and rooms is not None and not is_former:
             for topic in sorted(rooms.governed.catalog.by_clients & play.topics):
                 yield f"node {number} still applies the policy that a client made for {topic}"
 

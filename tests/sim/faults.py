@@ -34,6 +34,20 @@ def start_again(play: Play, node: int) -> None:
         play.world.start_node(node)
 
 
+def replace_node(play: Play, node: int, former: bool, drains: bool, lasts: float) -> None:
+    """It ends, and starts again as another release."""
+    world = play.world
+    if world.release is None:
+        return
+    (world.former.add if former else world.former.discard)(node)
+    play.effect("node rolled back" if former else "node upgraded", int(world.started_as_former(node) != former))
+    if drains:
+        drain_node(play, node, lasts)
+    elif world.nodes[node].host.alive and not world.nodes[node].host.frozen:
+        world.kill_node(node)
+        play.later(lasts, lambda: start_again(play, node))
+
+
 def freeze_node(play: Play, node: int, lasts: float, timers_first: bool) -> None:
     _stop(play, node, lasts, "node frozen", timers_first=timers_first)
 
@@ -99,6 +113,8 @@ def stop_redis(play: Play, lasts: float) -> None:
 
 
 def _others(play: Play, other: str) -> Iterable[str]:
+    if other == "guests":
+        return sorted({host.name for host in play.guests})
     return sorted({host.name for _, host in play.producers + play.consumers}) if other == "clients" else (other,)
 
 
@@ -133,5 +149,5 @@ STEPS: Final[Mapping[str, Callable[..., None]]] = {
     "kill node": kill_node, "freeze node": freeze_node, "suspend node": suspend_node, "drain node": drain_node,
     "jump clock": jump_clock, "empty redis": empty_redis, "roll back redis": roll_back_redis,
     "silence redis": silence_redis, "stop redis": stop_redis, "cut path": cut_path, "reset": reset,
-    "lose answers": lose_answers,
+    "lose answers": lose_answers, "replace node": replace_node,
 }  # fmt: skip

@@ -10,7 +10,7 @@ import random
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from tests.sim import removals, scenes
+from tests.sim import crossings, releases, removals, scenes, wide
 from tests.sim.history import History, Step
 from tests.sim.operators import ACTIONS
 from tests.sim.strangers import KINDS
@@ -24,7 +24,7 @@ WORST: Final = frozenset({"lose records"})
 WORK: Final = scenes.KINDS | removals.KINDS | frozenset(
     {
         "produce", "restart", "renew", "close", "consume", "own", "policy", "claim", "join", "stranger", "transact",
-        "operate",
+        "operate", "replace node",
     }
 )  # fmt: skip
 """Kinds of steps that are no faults."""
@@ -61,6 +61,7 @@ _SETTINGS: Final = (
     ("__sidecar_default_snapshots", "max.message.bytes", "1000"),
 )
 _LONG_S: Final = 150.0
+_SHORT_S: Final = 5.0
 _TODAY: Final[Mapping[str, tuple[int, ...]]] = {
     "produce": (9, 10, 11, 12, 13, 13, 13), "join": (5, 7, 9, 11, 12, 13, 15, 16, 17, 18, 18),
 }  # fmt: skip
@@ -75,7 +76,9 @@ class Mix:
     of its own, so that the rest of what a seed plays stays. `readers`: which share has so many of one topic that they
     wait together. `versions`: of how many clients requests are in a version of today, by topic id in part. `scenes`:
     which share has one of those that chance does not bring (`scenes`). `removals`: which share of all histories has
-    something that removes records (`removals`).
+    something that removes records (`removals`). `crossings`: which share of the others has two things at once
+    (`crossings`). `wide`: which share is long, with many partitions and sessions (`wide`). `releases`: which share
+    begins with nodes of the last release, and upgrades them (`releases`).
     """
 
     seconds: tuple[float, float] = (0.7, 1.5)
@@ -89,21 +92,30 @@ class Mix:
     versions: float = 0.3
     scenes: float = 0.15
     removals: float = 0.2
+    crossings: float = 0.0
+    wide: float = 0.0
+    releases: float = 0.0
 
 
 USUAL: Final = Mix()
-RARE: Final = replace(USUAL, scenes=1.0, removals=0.0)
+BEFORE_CROSSINGS: Final = replace(USUAL, crossings=0.0, wide=0.0, releases=0.0)
+"""What seeds meant before there were crossings."""
+RARE: Final = replace(BEFORE_CROSSINGS, scenes=1.0, removals=0.0)
 """Nothing but histories with a scene."""
-BEFORE_SCENES: Final = replace(USUAL, versions=0.0, scenes=0.0, removals=0.0)
+BEFORE_SCENES: Final = replace(BEFORE_CROSSINGS, versions=0.0, scenes=0.0, removals=0.0)
 """What seeds meant when those of `test_seeds.FOUND_LAST` were found."""
 FIRST: Final = replace(BEFORE_SCENES, seconds=(1.5, 4.0), brief=0.05, shadows=0.05, losses=0.025, long=0.015,
                        compared=0.0, by_id=0.0, readers=0.0)  # fmt: skip
 """The same, of `test_seeds.FOUND`."""
 BY_NAME: Final = replace(BEFORE_SCENES, seconds=(0.8, 1.8), by_id=0.0)
 """The same, of `test_seeds.FOUND_LATER`."""
-REMOVALS: Final = replace(USUAL, removals=1.0)
+REMOVALS: Final = replace(BEFORE_CROSSINGS, removals=1.0)
 """Nothing but histories that remove records."""
-MIXES: Final[Mapping[str, Mix]] = {"usual": USUAL, "rare": RARE, "removals": REMOVALS}
+MIXES: Final[Mapping[str, Mix]] = {
+    "usual": USUAL, "rare": RARE, "removals": REMOVALS, "wide": replace(USUAL, wide=1.0),
+    "crossings": replace(USUAL, crossings=1.0, removals=0.0, scenes=0.0, wide=0.0, releases=0.0),
+    "releases": replace(USUAL, releases=1.0, wide=0.0),
+}  # fmt: skip
 
 
 def make(seed: int, mix: Mix = USUAL) -> History:
@@ -134,9 +146,17 @@ def make(seed: int, mix: Mix = USUAL) -> History:
     by_id = random.Random(f"{seed} by id").random() < mix.by_id
     steps = list(_of_today(seed, mix, steps))
     history = History(seed, shape, length, _in_order(steps), weather, compares, by_id)
+    if random.Random(f"{seed} wide").random() < mix.wide:
+        return wide.make(history, FAULTS)
+    if random.Random(f"{seed} releases").random() < mix.releases:
+        return releases.make(history, FAULTS)
     if random.Random(f"{seed} removes").random() < mix.removals:
         return removals.add(history)
-    return scenes.add(history) if random.Random(f"{seed} scene").random() < mix.scenes else history
+    if random.Random(f"{seed} scene").random() < mix.scenes:
+        return scenes.add(history)
+    # What takes long by itself has crossings enough.
+    is_short = not brief and length < _SHORT_S
+    return crossings.add(history) if is_short and random.Random(f"{seed} crosses").random() < mix.crossings else history
 
 
 def _in_order(steps: Iterable[Step]) -> tuple[Step, ...]:

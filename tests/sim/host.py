@@ -18,12 +18,12 @@ class Host:
 
     `wall_offset`: seconds by which its wall clock is wrong. `slept`: seconds that its monotonic clock did not count,
     because the machine was suspended. `fuse`: callbacks that it still runs before it dies; negative: it lives on.
-    `burnt_at`: when a steady world's fuse last got shorter.
-    `held`: what came due while it was frozen. `state` belongs to the module that swaps process-wide objects per host.
+    `burnt_at`: when a steady world's fuse last got shorter. `held`: what came due while it was frozen. `state` and
+    `turn` belong to the module that swaps process-wide objects per host.
     """
 
     __slots__ = (
-        "alive", "burnt_at", "died_at", "frozen", "fuse", "held", "name", "on_death", "slept", "state", "tasks",
+        "alive", "burnt_at", "died_at", "frozen", "fuse", "held", "name", "on_death", "slept", "state", "tasks", "turn",
         "wall_offset",
     )  # fmt: skip
 
@@ -41,6 +41,7 @@ class Host:
         """All that were ever made: a dead process's coroutines must not be collected, or their `finally` would run."""
         self.on_death: Callable[[Host], None] = lambda _: None
         self.state: Any = None
+        self.turn: Any = None
 
     def __repr__(self) -> str:
         return f"<host {self.name}{'' if self.alive else ' †'}>"

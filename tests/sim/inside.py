@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from tests.sim.world import Process, World
 
 EVERY_S: Final = 0.03
-MOST_PARTITIONS: Final = 3
-"""Of a topic, in any history."""
 _MOST: Final = 5
 _TASKS: Final = 150
 """A node at rest has some dozens."""
@@ -44,6 +42,7 @@ class Facts:
     bytes that each node's forwarder holds, and may hold. `queues`: who waits, in order, each with the moment at which
     it came, by node and what is waited for, under one slot epoch: at a takeover those who waited at another node come
     in front. `refused`: of how many partitions each node remembers refused sequences of a session, by node and topic.
+    `partitions`: what a topic has at most.
     """
 
     works: tuple[Work, ...] = ()
@@ -51,6 +50,7 @@ class Facts:
     held: Mapping[int, tuple[int, int]] = field(default_factory=dict)
     queues: Mapping[tuple[int, str], tuple[tuple[str, float], ...]] = field(default_factory=dict)
     refused: Mapping[tuple[int, str], int] = field(default_factory=dict)
+    partitions: int = 3
 
 
 def judge(before: Facts, now: Facts) -> Iterator[str]:
@@ -65,7 +65,7 @@ def judge(before: Facts, now: Facts) -> Iterator[str]:
         if not 0 <= held <= limit:
             yield f"node {node} holds {held} bytes of batches, {limit} at most"
     for (node, topic), partitions in now.refused.items():
-        if partitions > MOST_PARTITIONS:
+        if partitions > now.partitions:
             yield f"node {node} remembers what was refused in {partitions} partitions of {topic}, which it has not"
     for where, queue in now.queues.items():
         places = {each: place for place, each in enumerate(queue)}
@@ -119,6 +119,7 @@ class Inside:
         """Once."""
         self.looks += 1
         now = facts_of(self._world.nodes)
+        now.partitions = self._world.shape.partitions + 1
         if len(self.wrong) < _MOST:
             self.wrong += [f"{self._world.now - self._world.loop.zero:.3f} {each}" for each in judge(self._before, now)]
         self._before = now

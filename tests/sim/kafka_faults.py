@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from tests.sim.collect import OWNERSHIP
-from tests.sim.inside import MOST_PARTITIONS
 from tests.sim.kafka import cleaner
 from tests.sim.strangers import intrude as intrude_in
 from tests.sim.world import TOPICS
@@ -80,7 +79,7 @@ def _elect_losing(play: Play, topic: str, partition: int, broker: int) -> bool:
 def grow(play: Play) -> None:
     """An operator adds a partition."""
     topic = named(play, "busy")
-    if _is_there(play, topic) and play.counts[topic] < MOST_PARTITIONS:
+    if _is_there(play, topic) and play.counts[topic] == play.world.shape.partitions:
         play.counts[topic] += 1
         play.world.cluster.controller.grow(topic, play.counts[topic])
         play.effect("topic grown")
@@ -103,7 +102,7 @@ def delete_topic(play: Play, topic: str, lasts: float) -> None:
 def create_again(play: Play, topic: str) -> None:
     controller = play.world.cluster.controller
     if topic not in controller.topics and controller.live:  # else at the end of the history
-        play.counts[topic] = TOPICS[topic].partitions
+        play.counts[topic] = play.world.shape.partitions
         controller.create(topic, play.counts[topic], len(controller.live), {})
 
 

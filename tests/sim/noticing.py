@@ -38,7 +38,8 @@ from sidecar.protocol.errors import ErrorCode
 from sidecar.resources.commits import Commits
 from sidecar.resources.coordinator import Coordinator
 from sidecar.resources.lease import CLAIMS, CoordinatorLease
-from tests.sim.collect import OWNERSHIP
+from sidecar.v1 import state_pb2
+from tests.sim.collect import OWNERSHIP, read
 from tests.sim.kafka.controller import Controller
 from tests.sim.kafka.coordinator import Transactions
 from tests.sim.kafka.errors import RefusedError
@@ -142,8 +143,8 @@ def _called(method: Any, look: Callable[..., Any]) -> Any:
 
 
 @_at(SimLoop, "__init__")
-def _made(call: Any, loop: SimLoop) -> None:
-    call(loop)
+def _made(call: Any, loop: SimLoop, **named: Any) -> None:
+    call(loop, **named)
     STATE.loop = loop
 
 
@@ -163,7 +164,26 @@ def end(play: Play) -> dict[str, int]:
     found["twenty partitions"] += max(play.counts.values()) >= 20
     found["a minute"] += play.history.length >= 60
     found["owner's deposed rival"] += play.world.ledger.codes.get(90, 0)
+    found["two releases"] += play.world.effects["node upgraded"] + play.world.effects["node rolled back"]
+    if play.world.release is not None:
+        _note_passes(play)
     return dict(+found)
+
+
+def _note_passes(play: Play) -> None:
+    """Which release served after which, by the ownership topic."""
+    served: dict[bytes, bool] = {}
+    for record in read(play.world, OWNERSHIP, 0):
+        key = record.key or b""
+        if not key.startswith(b"serving/") or not record.value:
+            continue
+        node = state_pb2.Serving.FromString(record.value).node
+        starts = [is_former for at, number, is_former in play.world.started if number == node and at <= record.at]
+        is_former = bool(starts) and starts[-1]
+        before = served.setdefault(key, is_former)
+        _note("goes back", is_former and not before)
+        _note("goes to today's", before and not is_former)
+        served[key] = is_former
 
 
 def _note(name: str, happened: object = True) -> None:

@@ -82,7 +82,7 @@ class Play:
         """Topics that were deleted and created again."""
         self.torn: set[tuple[str, int]] = set()
         """Partitions that lost committed records by an unclean election."""
-        self.counts = {name: plan.partitions for name, plan in TOPICS.items()}
+        self.counts = dict.fromkeys(TOPICS, world.shape.partitions)
         """How many partitions each topic has by now."""
         self.stuck: list[str] = []
         self.over = False
@@ -166,7 +166,8 @@ _NO_FAULTS: Final = frozenset(
     {
         "answers compared",
         "broker_started", "broker_thawed", "claim released", "claimed", "elected", "elected_unclean", "fenced_broker",
-        "isr_expanded", "isr_shrunk", "leaderless", "metadata_lag", "owned by request", "policy changed",
+        "isr_expanded", "isr_shrunk", "leaderless", "metadata_lag", "node rolled back", "node upgraded",
+        "owned by request", "policy changed",
         "producer id renewed", "start refused", "stranger answered", "transaction committed", "truncated",
     }
 )  # fmt: skip

@@ -104,6 +104,11 @@ SITUATIONS: Final[Mapping[str, Mapping[str, str]]] = {
         "source changed": "a read of a shadow is void: its source was created anew meanwhile",
         "reader severed": "connections of waiting readers are closed, as what they read is another's now",
     },
+    "Releases": {
+        "two releases": "nodes of the last release and of today's serve beside each other",
+        "goes to today's": "a node of today's takes what a node of the last release served",
+        "goes back": "a node of the last release takes what a node of today's served",
+    },
     "Clients": {
         "mixed versions": "clients write through one node in three or more versions of Produce",
         "thirty sessions": "thirty sessions write in one history",

@@ -205,13 +205,16 @@ def _list_no_tasks() -> None:
 
 
 def _swap_turn(old: Host | None, new: Host | None) -> None:
-    """What a turn has to write belongs to a process: `turn.TURN` is one per process, and here there are many."""
-    turn: Any = turns.TURN
+    """What a turn has to write belongs to a process: `turn.TURN` is one per process, and here there are many. Nodes of
+    another release have another one (`Host.turn`).
+    """
+    turn: Any = turns.TURN if old is None or old.turn is None else old.turn
     if turn._dirty or turn._scheduled:
         if old is not None:
             old.state = turn._dirty, turn._scheduled
         turn._dirty, turn._scheduled = [], False
     if new is not None and new.state is not None:
+        turn = turns.TURN if new.turn is None else new.turn
         (turn._dirty, turn._scheduled), new.state = new.state, None
 
 

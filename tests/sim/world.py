@@ -13,12 +13,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from metadata.ownership import AccessMode
+from sidecar.exclusive import shared
 from sidecar.exclusive.policies import PolicyFields, Scope
 from sidecar.node.connecting import StartError
 from sidecar.node.node import Node
 from sidecar.settings import load
 from sidecar.settings.loaded import LoadedSettings
-from tests.sim import virtual, wire
+from tests.sim import former, virtual, wire
 from tests.sim.chance import Chance
 from tests.sim.host import Host
 from tests.sim.kafka import Cluster, ClusterSettings
@@ -45,7 +46,6 @@ _START_S: Final = 60.0
 class TopicPlan:
     """A topic that every history finds there, and its policy."""
 
-    partitions: int = 2
     mode: AccessMode | None = None
     dedup: bool = False
     scope: Scope | None = None
@@ -93,12 +93,18 @@ TIGHT: Final[tuple[tuple[str, Any], ...]] = (
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What a world is made of. `brief`: brokers forget a producer within seconds: fences have to be kept alive."""
+    """What a world is made of. `brief`: brokers forget a producer within seconds: fences have to be kept alive.
+    `partitions`: of each topic. `pool`: so many slots a shared topic has before a session gets one of another that
+    left, 0: as many as the product has it. `former`: nodes that begin as the last release (`former`).
+    """
 
     nodes: int = 2
     brokers: int = 3
     brief: bool = False
     settings: tuple[tuple[str, Any], ...] = ()
+    partitions: int = 2
+    pool: int = 0
+    former: tuple[int, ...] = ()
 
 
 class SimScheduler:
@@ -150,6 +156,13 @@ class World:
 
     def __init__(self, seed: int, shape: Shape, *, steady: bool = False) -> None:
         self.shape = shape
+        if shape.pool:
+            shared.POOL = shape.pool
+        self.release = former.load() if shape.former else None
+        self.former = set(shape.former)
+        """Nodes that start as the last release."""
+        self.started: list[tuple[float, int, bool]] = []
+        """When a node was started, and whether as the last release."""
         self.loop = SimLoop(steady=steady)
         self.events: list[Event] = []
         self.keeps_events = False
@@ -232,8 +245,12 @@ class World:
             **SETTINGS,
             **dict(self.shape.settings),
         }
+        self.started.append((self.now, number, number in self.former))
         with self.loop.on(host):
-            node = Node(LoadedSettings(_settings(values)))
+            if self.release is not None and number in self.former:
+                host.turn, node = former.turn(), former.node(values)
+            else:
+                node = Node(LoadedSettings(_settings(values)))
             process = Process(host, node, self.loop.create_task(node.start()))
         process.starting.add_done_callback(lambda task: self._started(number, process, task))
         if (before := self.nodes.get(number)) is not None:
@@ -246,7 +263,7 @@ class World:
         error = task.exception() if not task.cancelled() else None
         if error is None:
             return
-        if not isinstance(error, StartError):
+        if type(error).__name__ != StartError.__name__:  # the last release has a class of its own
             self.loop.crashes.append(f"{self.now - self.loop.zero:.6f} node-{number} did not start: {error!r}")
         self.effects["start refused"] += 1
         self.logged[f"StartError: {error}"] += 1
@@ -256,6 +273,10 @@ class World:
     def _restart(self, number: int, process: Process) -> None:
         if self.nodes.get(number) is process and process.wanted:
             self.start_node(number)
+
+    def started_as_former(self, number: int) -> bool:
+        """Whether a node runs as the last release."""
+        return next(is_former for _, each, is_former in reversed(self.started) if each == number)
 
     def kill_node(self, number: int) -> None:
         """Its process is gone, now."""
@@ -279,15 +300,17 @@ class World:
 
     def start(self, topics: Mapping[str, TopicPlan] = TOPICS) -> None:
         """All nodes serve, topics and policies are there, nothing is under way."""
-        self.do(self._create_topics({name: plan.partitions for name, plan in topics.items() if not plan.shadow_of}))
+        partitions = self.shape.partitions
+        self.do(self._create_topics({name: partitions for name, plan in topics.items() if not plan.shadow_of}))
         for number in range(1, self.shape.nodes + 1):
             self.start_node(number)
         self.run(self.now + _START_S, lambda: all(map(self.serving, self.nodes)))
         if not all(map(self.serving, self.nodes)):
             raise RuntimeError(f"nodes did not start: {[p.node.problem for p in self.nodes.values()]}")
         for name, plan in topics.items():
-            if plan.policy is not None:
-                self.do_on(1, self.governed(1).catalog.set(name, plan.policy))
+            if (policy := plan.policy) is not None:
+                told = former.policy(policy) if 1 in self.former else policy
+                self.do_on(1, self.governed(1).catalog.set(name, told))
             if plan.shadow_of:
                 rooms = self.nodes[1].node.rooms
                 assert rooms is not None
