@@ -6,10 +6,12 @@
     python -m tests.mutation dedup --near --no-seeds    only the room's own unit tests
     python -m tests.mutation --seeds 0-1999             with these seeds of the simulator
     python -m tests.mutation dedup --matrix             every test that notices a mutant, not just the first
+    python -m tests.mutation --sample 500 --at-least 80     fail if a smaller share is noticed, in per cent
     python -m tests.mutation dedup/marks.py:Marks.judge:edge:1      one, with its diff
 
 Each result is a line in `.cache/mutation/results.jsonl`. The exit code is 1 if a mutant survives that `known.txt` does
-not list, or if an entry of it is wrong: its mutant does not exist any more, has changed, or is noticed.
+not list (with `--at-least`: if too many do), or if an entry of it is wrong: its mutant does not exist any more, has
+changed, or is noticed.
 """
 
 from __future__ import annotations
@@ -48,6 +50,7 @@ def main() -> int:
     parser.add_argument("--no-seeds", action="store_true", help="no simulator")
     parser.add_argument("--matrix", action="store_true", help="run all tests that reach a mutant")
     parser.add_argument("--results", default=str(_RESULTS), help="where to write the results")
+    parser.add_argument("--at-least", type=float, help="the share that has to be noticed, in per cent")
     chosen = parser.parse_args()
     ids = [word for word in chosen.what if ":" in word]
     rooms = [word for word in chosen.what if ":" not in word] or sorted({word.split("/")[0] for word in ids}) or ROOMS
@@ -71,9 +74,11 @@ def main() -> int:
             _say(f"\n{mutant.diff()}\n{run.results[mutant.id]}")
     everything = {room: sum(len(mutants(path)) for path in files(room)) for room in rooms}
     print(results.table(run.results.values(), everything))
-    wrong = [*run.new(), *stale(run.known, rooms, run.results)]
-    print("\n".join(wrong))
-    return 1 if wrong else 0
+    new, wrong = run.new(), stale(run.known, rooms, run.results)
+    print("\n".join([*new, *wrong]))
+    if chosen.at_least is not None:
+        new = [] if results.share(run.results.values()) >= chosen.at_least else new
+    return 1 if new or wrong else 0
 
 
 class Run:

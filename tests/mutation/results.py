@@ -59,15 +59,26 @@ def table(results: Iterable[Result], everything: dict[str, int]) -> str:
     return "\n".join(rows)
 
 
-def _row(room: str, count: int, found: list[Result]) -> str:
-    equivalent = sum(result.verdict == "survives" and result.kind == "equivalent" for result in found)
+def share(results: Iterable[Result]) -> float:
+    """How many are noticed, in per cent, without those that nothing can notice."""
+    _, noticed, real = _counts(list(results))
+    return 100 * noticed / real
+
+
+def _counts(found: list[Result]) -> tuple[int, int, int]:
+    """Noticed by unit tests, noticed at all, and all that anything can notice."""
     unit = sum(result.verdict == "unit" for result in found)
     noticed = unit + sum(result.verdict == "simulator" or _only_simulated(result) for result in found)
-    real = max(1, len(found) - equivalent)
+    equivalent = sum(result.verdict == "survives" and result.kind == "equivalent" for result in found)
+    return unit, noticed, max(1, len(found) - equivalent)
+
+
+def _row(room: str, count: int, found: list[Result]) -> str:
+    unit, noticed, real = _counts(found)
     cpu_s = sum(result.cpu_s for result in found) / len(found)
     shares = f"{100 * unit / real:.1f} % | {100 * noticed / real:.1f} %"
-    survive = len(found) - equivalent - noticed
-    return f"| {room} | {count:,} | {len(found):,} | {equivalent} | {shares} | {survive} | {cpu_s:.2f} |"
+    rest = f"{shares} | {real - noticed} | {cpu_s:.2f}"
+    return f"| {room} | {count:,} | {len(found):,} | {len(found) - real} | {rest} |"
 
 
 def _only_simulated(result: Result) -> bool:
