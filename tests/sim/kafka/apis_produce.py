@@ -131,8 +131,10 @@ class _Produce:
                 there.check_leader()
                 entry = there.producers.entries.get(batch.pid)
                 is_open = entry is not None and entry.txn_start >= 0
-                if is_open and self.broker.cluster.settings.version >= (4, 0):
-                    is_open = entry is not None and entry.epoch == batch.producer_epoch
+                if entry is not None and self.broker.cluster.settings.version >= (4, 0):
+                    is_open = is_open and entry.epoch == batch.producer_epoch
+                    if batch.producer_epoch < entry.epoch:  # seen in the log: the coordinator is not asked
+                        raise RefusedError(errors.INVALID_PRODUCER_EPOCH, f"epoch {batch.producer_epoch}")
                 if not is_open:  # `UnifiedLog.hasOngoingTransaction`
                     self._verify(batch, (topic, index))
             if self.acks not in (-1, 0, 1):

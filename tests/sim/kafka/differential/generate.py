@@ -545,13 +545,19 @@ _KINDS: Final[dict[Callable[[Generator], list[Step]], float]] = {
     Generator.offset_fetch: 3, Generator.join: 2, Generator.sync: 0.5, Generator.heartbeat: 1.5, Generator.leave: 0.7,
     Generator.describe_groups: 1.5, Generator.list_groups: 0.5, Generator.outside: 0.3, Generator.fault: 2,
 }  # fmt: skip
+_WITH_FAULTS: Final = {
+    kind: weight
+    for kind, weight in (_KINDS | {Generator.fault: 6}).items()
+    if kind not in (Generator.join, Generator.sync)
+}
+"""Simulated members do not outlive their coordinator."""
 _WHILE_DOWN: Final = {
     kind: weight
-    for kind, weight in _KINDS.items()
+    for kind, weight in _WITH_FAULTS.items()
     if kind
     not in (
         Generator.fault, Generator.create_topics, Generator.delete_topics, Generator.create_partitions,
-        Generator.alter_configs, Generator.join, Generator.sync, Generator.leave,
+        Generator.alter_configs, Generator.leave,
     )
 }  # fmt: skip
 
@@ -565,5 +571,5 @@ def program(seed: int, release: tuple[int, int], brokers: int, length: int) -> P
     for producer in (*_IDEMPOTENT, *_TRANSACTIONAL):
         steps += generator.init(producer)
     while len(steps) < length:
-        steps += generator.step(_KINDS)
+        steps += generator.step(_KINDS if brokers == 1 else _WITH_FAULTS)
     return Program(seed, brokers, tuple(steps))
