@@ -16,6 +16,8 @@ from tests.sim.world import TIGHT
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+KINDS: Final = frozenset({"hold answers", "delay append"})
+"""Of steps that crossings alone have."""
 _PRODUCE, _FETCH, _END_TXN, _INIT_PRODUCER_ID, _DESCRIBE_PRODUCERS = 0, 1, 26, 22, 61
 _OWNERSHIP: Final = "__sidecar_default"
 _OWNED: Final = ("owned", "ledger", "split", "tallied", "queued")
@@ -35,10 +37,21 @@ def add(history: History) -> History:
     kinds = sorted({step.kind for step in history.steps})
     gone = {kind for kind in kinds if rng.random() < 0.5}
     quiet = tuple(step for step in history.steps if step.kind not in gone)
-    found = cross(rng, replace(history, steps=quiet))
+    found = _of_its_nodes(cross(rng, replace(history, steps=quiet)))
     last = max((step.at for step in found.steps), default=0.0)
     steps = tuple(sorted(found.steps, key=lambda step: step.at))
     return replace(found, steps=steps, length=max(found.length, round(last + 0.3, 4)))
+
+
+def _of_its_nodes(history: History) -> History:
+    """Without what is for a node that there is not: some crossings have fewer than the history had."""
+    nodes = history.shape.nodes
+
+    def is_there(step: Step) -> bool:
+        acts = step.args.get("acts", ())
+        return step.args.get("node", 0) <= nodes and all(number <= nodes for number, _ in acts)
+
+    return replace(history, steps=tuple(step for step in history.steps if is_there(step)))
 
 
 def _with(history: History, *steps: Step, **more: Any) -> History:
@@ -107,15 +120,37 @@ def _late_answers(rng: random.Random, history: History) -> History:
 
 def _late_append(rng: random.Random, history: History) -> History:
     """A batch reaches its leader when the next epoch is open, in front of the marker or behind it."""
-    topic, at = rng.choice(("owned", "ledger", "shared", "counted", "shared", "counted")), rng.uniform(0.3, 0.7)
+    topic, at = rng.choice(("owned", "ledger", *_BESIDE, *_BESIDE, *_BESIDE)), rng.uniform(0.3, 0.7)
     is_beside = topic in _BESIDE
-    steps = [produce(rng, 0.05, topic, f"holder{number}") for number in range(3 if is_beside else 1)]
-    steps.append(Step(round(at, 4), "delay append", {"topic": topic, "lasts": _lasts(rng, 0.03, 0.1, 0.3)}))
-    steps.append(_rival(rng, at + 0.01, topic))
-    if rng.random() < 0.7:
+    steps = [produce(rng, 0.05, topic, f"holder{number}", every=0.005) for number in range(3 if is_beside else 1)]
+    steps.append(Step(round(at, 4), "delay append", {"topic": topic, "lasts": _lasts(rng, 0.08, 0.12, 0.3)}))
+    steps.append(_rival(rng, at + 0.005, topic))
+    if rng.random() < 0.8:
         of = f"sidecar.default.{topic}" + ("/" if is_beside else "")
-        steps.append(Step(round(at, 4), "hold markers", {"partition": -1, "lasts": _lasts(rng, 0.2, 0.4), "of": of}))
+        steps.append(Step(round(at, 4), "hold markers", {"partition": -1, "lasts": _lasts(rng, 0.3, 0.5), "of": of}))
     return _with(history, *steps)
+
+
+def _timed_out(rng: random.Random, history: History) -> History:
+    """Leaders append what they are sent, and do not answer before everybody has given up."""
+    topic, at = rng.choice((*_OWNED, *_BESIDE)), rng.uniform(0.3, 0.5)
+    library = rng.choice(("java", "librdkafka", "sarama", "plain"))
+    more = {"every": rng.choice((0.1, 0.4)), "batches": 30, "library": library}
+    work = [produce(rng, 0.05, topic, f"holder{number}", **more) for number in range(2)]
+    held = {"topic": topic, "lasts": round(rng.uniform(3.2, 6.0), 4), "brokers": (rng.randint(1, 3), rng.randint(1, 3))}
+    return _with(history, *work, Step(round(at, 4), "hold answers", held), length=6.5)
+
+
+def _renewed(rng: random.Random, history: History) -> History:
+    """Fences are renewed, as brokers forget producers soon, while leaders do not answer."""
+    shape = replace(history.shape, nodes=2, brief=True, settings=())
+    topic = rng.choice((*_OWNED, *_BESIDE))
+    work = [produce(rng, 0.05, topic, f"slow{number}", every=0.4, batches=18) for number in range(2)]
+    steps = [
+        Step(round(at, 4), "hold answers", {"topic": topic, "lasts": 2.0})
+        for at in (rng.uniform(1.0, 2.0), rng.uniform(4.0, 5.0))
+    ]
+    return _with(history, *work, *steps, shape=shape, length=8.0)
 
 
 def _failures(rng: random.Random, history: History) -> History:
@@ -124,7 +159,7 @@ def _failures(rng: random.Random, history: History) -> History:
     libraries = ("java", "librdkafka", "librdkafka", "plain")
     work = [produce(rng, 0.05, topic, "busy", library=rng.choice(libraries), every=0.004, batches=120, partitions=1)]
     errors = [
-        _error(rng, rng.uniform(0.3, 0.9), (6, 7, 7, 20, 19, 56), (1, 2, 6), after_append=rng.random() < 0.6)
+        _error(rng, rng.uniform(0.3, 0.9), (6, 7, 7, 20, 19, 56), (1, 1, 2, 6), after_append=rng.random() < 0.7)
         for _ in range(rng.choice((1, 2, 4)))
     ]
     rest = [
@@ -132,7 +167,7 @@ def _failures(rng: random.Random, history: History) -> History:
         for broker in (1, 2, 3)
     ]
     redis = [Step(round(rng.uniform(0.2, 0.5), 4), rng.choice(("stop redis", "silence redis")), {"lasts": 1.0})]
-    weather = {**history.weather, "spikes": rng.choice((0.0, 0.05, 0.1)), "spike_s": rng.choice((0.02, 0.1))}
+    weather = {**history.weather, "latency": rng.choice((0.002, 0.005, 0.008)), "spikes": rng.choice((0.0, 0.05))}
     some = rest[: rng.choice((0, 1, 3))]
     return _with(history, *work, *errors, *some, *(redis if rng.random() < 0.5 else ()), weather=weather)
 
@@ -145,7 +180,7 @@ def _silent_broker(rng: random.Random, history: History) -> History:
         Step(0.2, "elect", {"topic": topic, "partition": index, "broker": broker})
         for index in range(rng.choice((1, 2)))
     ]
-    lasts = _lasts(rng, 0.8, 2.5, 3.0)
+    lasts = round(rng.uniform(2.4, 4.0), 4)
     if rng.random() < 0.5:
         steps.append(Step(round(at, 4), "freeze broker", {"broker": broker, "lasts": lasts}))
     else:
@@ -179,12 +214,16 @@ def _between(
 
 
 def _dies(rng: random.Random, history: History) -> History:
-    """The node dies, or is stopped for longer than its lease, in the middle of a takeover."""
+    """The node dies in the middle of a takeover."""
     history, topic, at = _nodes(history, 2), rng.choice((*_OWNED, *_BESIDE)), rng.uniform(0.3, 0.6)
-    if rng.random() < 0.5:
-        args = {"node": 0, "fuse": int(2 ** rng.uniform(0, 5)), "lasts": _lasts(rng, 0.05, 0.5), "silently": False}
-        return _with(history, *_between(rng, history, topic, "kill node", args, at))
-    kind, lasts = rng.choice(("freeze node", "suspend node")), _lasts(rng, 0.9, 1.5)
+    args = {"node": 0, "fuse": int(2 ** rng.uniform(0, 5)), "lasts": _lasts(rng, 0.05, 0.5), "silently": False}
+    return _with(history, *_between(rng, history, topic, "kill node", args, at))
+
+
+def _stops(rng: random.Random, history: History) -> History:
+    """The node is stopped for longer than its lease in the middle of a takeover, and another one takes the topic."""
+    history, topic, at = _nodes(history, 2), rng.choice((*_OWNED, *_BESIDE)), rng.uniform(0.3, 0.6)
+    kind, lasts = rng.choice(("freeze node", "freeze node", "suspend node")), round(rng.uniform(1.3, 2.2), 4)
     args = {"node": 0, "lasts": lasts} | ({"timers_first": rng.random() < 0.5} if kind == "freeze node" else {})
     others = [produce(rng, at + 0.05 * number, topic, f"other{number}", batches=60) for number in range(2)]
     steps = [*_between(rng, history, topic, kind, args, at), *others]
@@ -214,6 +253,9 @@ def _changes(rng: random.Random, history: History) -> History:
         Step(round(at, 4), "as asked", {**asked, "kind": kind, "args": args}),
         _rival(rng, at + 0.01, topic),
     ]
+    if rng.random() < 0.1:
+        lasts = _lasts(rng, 0.3)
+        steps += [Step(round(at - 0.02, 4), "kill broker", {"broker": each, "lasts": lasts}) for each in (1, 2, 3)]
     if kind == "elect" and rng.random() < 0.5:  # what the former leader alone has is not committed
         steps.append(Step(0.1, "cut brokers", {"one": 1, "other": rng.choice((2, 3)), "lasts": _lasts(rng, 0.8)}))
     return _with(history, *steps)
@@ -280,7 +322,7 @@ def _crowd(rng: random.Random, history: History) -> History:
     """Many sessions write beside each other, more than there are slots: they come, leave and come back."""
     topic = rng.choice(_BESIDE)
     shape = replace(history.shape, nodes=2, brief=False, settings=(), pool=POOL)
-    count, length = rng.choice((5, 7, 11)), 1.5
+    count, length, at_once = rng.choice((6, 9, 14)), 1.5, round(rng.uniform(0.5, 0.9), 4)
     steps: list[Step] = []
     for number in range(count):
         app, at = f"crowd{number}", rng.uniform(0.0, 0.9)
@@ -301,7 +343,14 @@ def _crowd(rng: random.Random, history: History) -> History:
         )
         for _ in range(rng.choice((0, 1, 2)))
     ]
-    if rng.random() < 0.5:
+    if rng.random() < 0.5:  # all lose their connections, and newcomers are there first
+        everybody = {"other": "clients", "share": 1.0}
+        steps += [Step(at_once, "reset", {"node": node, **everybody}) for node in (1, 2)]
+        steps += [
+            produce(rng, at_once + 0.02 * number, topic, f"newcomer{number}", every=0.01, batches=10)
+            for number in range(1, 5)
+        ]
+    elif rng.random() < 0.6:
         steps.append(_disturb(rng, history, round(rng.uniform(0.4, 1.2), 4), topic))
     return _with(history, *steps, shape=shape, length=length)
 
@@ -348,9 +397,13 @@ def _raises(rng: random.Random, history: History) -> History:
             for number in range(rng.choice((1, 2, 3)))
         ),
     ]
-    kind = rng.choice(("rival", "freeze", "held", "policy", "none"))
+    kind = rng.choice(("rival", "freeze", "held", "policy", "slow record", "slow record", "slow record"))
     if kind == "rival":
         steps.append(_rival(rng, at + rng.uniform(0.0, 0.2), topic))
+    elif kind == "slow record":  # the next epoch's record is there, and its answer is late
+        held = {"topic": _OWNERSHIP, "lasts": _lasts(rng, 0.5, 0.9)}
+        steps.append(Step(round(at - 0.02, 4), "hold answers", held))
+        steps.append(_disturb(rng, history, round(at + rng.uniform(0.05, 0.2), 4), topic))
     elif kind == "held":
         steps.append(Step(round(at, 4), "hold answers", {"topic": topic, "lasts": 0.3}))
     elif kind == "freeze":
@@ -385,9 +438,13 @@ def _repeats(rng: random.Random, history: History) -> History:
             Step(at, "drain node", {"node": node, "lasts": 0.2}),
             Step(at, "hold answers", {"topic": topic, "lasts": 0.2}),
             Step(at, "hold answers", {"topic": _OWNERSHIP, "lasts": 0.2}),
-            Step(at, "as asked", {**_AT_A_RECORD, "after": rng.choice((0, 1, 2)), "kind": "kill node",
-                 "args": {"node": 0, "fuse": rng.choice((1, 3, 10)), "lasts": 0.2, "silently": False}}),
         )))  # fmt: skip
+    if rng.random() < 0.5:  # a node dies as it records a drop
+        at = round(rng.uniform(0.4, 0.9), 4)
+        dies = {"node": 0, "fuse": rng.choice((1, 1, 3)), "lasts": 0.2, "silently": False}
+        steps.append(Step(at, "restart", {"app": "again0"}))
+        asked = {**_AT_A_RECORD, "after": rng.choice((0, 0, 1)), "kind": "kill node", "args": dies}
+        steps.append(Step(round(at + rng.uniform(0.02, 0.15), 4), "as asked", asked))
     return _with(history, *steps, length=max(history.length, 1.4))
 
 
@@ -396,10 +453,10 @@ def _back_again(rng: random.Random, history: History) -> History:
     topic = rng.choice(_WITH_IDS)
     steps = [produce(rng, 0.02, topic, f"moved{number}", repeats=0.2, batches=120) for number in range(2)]
     steps += [
-        Step(round(at + rng.uniform(0.0, 0.1), 4), "cut path", {"node": node, "other": "redis", "lasts": 0.9})
-        for at, node in ((0.3, 1), (1.5, 2), (2.7, 1))
+        Step(round(at + rng.uniform(0.0, 0.1), 4), "cut path", {"node": node, "other": "redis", "lasts": 1.2})
+        for at, node in ((0.3, 1), (1.8, 2), (3.3, 1))
     ]
-    return _with(_nodes(history, 2), *steps, length=max(history.length, 3.2))
+    return _with(_nodes(history, 2), *steps, length=max(history.length, 4.8))
 
 
 def _many_names(rng: random.Random, history: History) -> History:
@@ -424,11 +481,11 @@ def claim(**more: Any) -> dict[str, Any]:
 def _claims(rng: random.Random, history: History) -> History:
     """Many claim the same; their connections, their coordinator or Redis end at work."""
     history, steps = _nodes(history, 2), list[Step]()
-    for _ in range(rng.choice((4, 6, 9))):
+    for _ in range(rng.choice((5, 8, 11))):
         about = rng.choice((
             {"strings": 1}, {"strings": 1}, {"strings": 2}, {"group": "group0", "topic": "guarded", "partitions": [0]},
         ))  # fmt: skip
-        steps.append(Step(round(rng.uniform(0.0, 0.8), 4), "claim", claim(**about, lasts=_lasts(rng, 0.05, 0.3, 0.8))))
+        steps.append(Step(round(rng.uniform(0.0, 0.8), 4), "claim", claim(**about, lasts=_lasts(rng, 0.05, 0.5, 1.5))))
     for _ in range(rng.choice((1, 2, 3))):
         node, at = rng.randint(1, history.shape.nodes), round(rng.uniform(0.2, 0.9), 4)
         steps.append(rng.choice((
@@ -470,7 +527,7 @@ def _versions(rng: random.Random, history: History) -> History:
 
 
 _CROSSINGS: Final[dict[Callable[[random.Random, History], History], float]] = {
-    _late_answers: 3, _late_append: 3, _failures: 3, _silent_broker: 1, _dies: 4, _changes: 4, _incomplete: 3,
-    _without_redis: 2, _used_up: 1, _crowd: 3, _returning: 1, _waiting: 1, _raises: 3, _repeats: 3, _back_again: 1,
-    _many_names: 1, _claims: 3, _audience: 1, _versions: 1,
+    _late_answers: 2, _late_append: 4, _timed_out: 2, _renewed: 2, _failures: 3, _silent_broker: 2, _dies: 4, _stops: 3,
+    _changes: 4, _incomplete: 4, _without_redis: 2, _used_up: 0.5, _crowd: 4, _returning: 1, _waiting: 1, _raises: 4,
+    _repeats: 3, _back_again: 2, _many_names: 1, _claims: 3, _audience: 1, _versions: 0.5,
 }  # fmt: skip

@@ -19,8 +19,8 @@ from tests.sim.world import TIGHT, Shape
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
-WORST: Final = frozenset({"lose records"})
-"""Faults that no history of `FAULTS` has: they take more time than others."""
+WORST: Final = frozenset({"lose records"}) | crossings.KINDS
+"""Faults that are not in `FAULTS`: one takes more time than others, some are of crossings alone."""
 WORK: Final = scenes.KINDS | removals.KINDS | frozenset(
     {
         "produce", "restart", "renew", "close", "consume", "own", "policy", "claim", "join", "stranger", "transact",

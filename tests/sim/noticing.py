@@ -436,6 +436,8 @@ async def _sequences(call: Any, takeover: Any, start: Any, *args: Any) -> Any:
 async def _behind(call: Any, reader: Any, writer: Any, tails: Any, marker: Any, ends: Any) -> Any:
     found = await call(reader, writer, tails, marker, ends)
     cluster = STATE.play.world.cluster if STATE.play is not None else None
+    if cluster is not None and reader._topic not in cluster.controller.topics:
+        return found
     for index, tail in tails.items():
         claim = tail.claim
         replica = cluster.replica(reader._topic, index) if cluster is not None and claim is not None else None
@@ -606,7 +608,7 @@ async def _shifted(call: Any, gate: Any, *args: Any) -> None:
 def _checked(call: Any, former: Any, node: int, opened: Any) -> None:
     ids = former._ids
     if ids is not None and opened is not None and former._is_master and opened.value.node != node:
-        _note("returns with memory", any(len(each.marks) for each in ids.partitions.values()))
+        _note("returns with memory", ids.partitions)
     call(former, node, opened)
 
 

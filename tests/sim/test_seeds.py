@@ -302,6 +302,14 @@ def test_every_step_that_is_made_can_be_played() -> None:
     assert kinds <= STEPS.keys()
 
 
+def test_steps_are_for_nodes_that_there_are_and_applications_have_names_of_their_own() -> None:
+    for mix in histories.MIXES.values():
+        for history in (histories.make(seed, mix) for seed in range(200)):
+            assert all(step.args.get("node", 0) <= history.shape.nodes for step in history.steps)
+            apps = [step.args["app"] for step in history.steps if step.kind == "produce"]
+            assert len(apps) == len(set(apps))
+
+
 def test_a_history_is_what_its_seed_says_and_can_be_read() -> None:
     history = histories.make(5)
     assert history == histories.make(5)

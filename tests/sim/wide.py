@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 PARTITIONS: Final = 20
 _SHAPE: Final = Shape(nodes=3, partitions=PARTITIONS, pool=6)
-_SESSIONS: Final = 30
+_SESSIONS: Final = 34
 _TOPICS: Final = ("owned", "queued", "shared", "shared", "counted", "counted", "ledger", "split", "tallied", "ordinary")
 _WITH_IDS: Final = ("counted", "ledger", "tallied")
 _MODES: Final[Mapping[str, tuple[str, ...]]] = {
@@ -48,7 +48,7 @@ def make(history: History, faults: Mapping[str, Callable[[random.Random, Shape],
     """A wide history in place of one; its seed stays."""
     rng = random.Random(f"{history.seed} wide history")
     features = {each for each in _FEATURES if rng.random() < 0.5}
-    length = round(rng.choice((20.0, 40.0, 60.0, 60.0, 90.0)) * rng.uniform(1.0, 1.2), 2)
+    length = round(rng.choice((40.0, 60.0, 60.0, 60.0, 90.0)) * rng.uniform(1.0, 1.2), 2)
     topics: list[str] = rng.sample(sorted(set(_TOPICS)), rng.randint(2, _MOST_TOPICS))
     steps = [*_sessions(rng, features, topics, length), *_others(rng, features, topics, length)]
     kinds = rng.sample(sorted(faults.keys() - _LEFT_OUT), rng.choice((3, 5, 8)))
@@ -67,7 +67,7 @@ def make(history: History, faults: Mapping[str, Callable[[random.Random, Shape],
 
 def _sessions(rng: random.Random, features: set[str], topics: list[str], length: float) -> Iterator[Step]:
     """Applications, some with several sessions one after the other: about thirty sessions in all."""
-    left, number = rng.randint(_SESSIONS // 2, _SESSIONS), 0
+    left, number = rng.randint(_SESSIONS - 4, _SESSIONS), 0
     while left > 0:
         topic, app = rng.choice(topics), f"app{number}"
         at = round(rng.uniform(0.0, length * 0.8), 4)
