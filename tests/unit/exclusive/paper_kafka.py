@@ -83,6 +83,13 @@ class Partition:
         self.log.append(self._producers[producer_id].recent[0])
         self.end += 1
 
+    def remembered(self) -> dict[int, tuple[int, int]]:
+        """The epoch and the last sequence of each producer id, -1 where only a marker has this epoch."""
+        return {
+            producer_id: (known.epoch, known.recent[-1].last if known.recent else -1)
+            for producer_id, known in self._producers.items()
+        }
+
     @property
     def values(self) -> list[int]:
         """Every record, in the order of the log."""

@@ -1,0 +1,632 @@
+"""A governed topic: what its clients are answered, and what is in the log, by what comes in between."""
+
+from __future__ import annotations
+
+import asyncio
+from copy import deepcopy
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from metadata.ownership import AccessMode
+from sidecar.exclusive.ownership import Awaited, Leaving, Owned
+from sidecar.exclusive.slots import GenerationError
+from sidecar.protocol.calls.transactions import EndTxn, InitProducerId
+from sidecar.protocol.errors import KafkaError
+from tests.unit.exclusive.paper_cluster import GRACE_S, TOPIC, Client, Cluster, Node, cluster
+from tests.wait import wait_until
+
+NOT_THERE, BUSY, MOVED, TIMED_OUT = 3, 5, 6, 7
+POLICY_VIOLATION, GAP, REPEAT, STALE, DEPOSED = 44, 45, 46, 47, 90
+FENCING, WAITING, EXCLUSIVE = (
+    AccessMode.EXCLUSIVE_WITH_FENCING,
+    AccessMode.WAIT_FOR_EXCLUSIVE,
+    AccessMode.EXCLUSIVE,
+)
+
+
+async def owned(paper: Cluster, **options: Any) -> tuple[Node, Client]:
+    """A node, and a client that owns the topic there and has written 1."""
+    node, client = paper.node(**options), Client(7)
+    assert await client.send(node, 1) == 0
+    return node, client
+
+
+# Who may write ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("rival", "code", "owner_then", "reason"),
+    [
+        (Client(8), POLICY_VIOLATION, 0, "not_owner"),
+        (Client(8, AccessMode.SHARED), POLICY_VIOLATION, 0, "not_owner"),
+        (Client(8, WAITING), TIMED_OUT, 0, "waiting"),
+        (Client(8, FENCING), 0, DEPOSED, "deposed"),
+        (Client(8, generation=0), 0, DEPOSED, "deposed"),
+        (Client(8, generation=1), 0, DEPOSED, "deposed"),
+        (Client(8, generation=9), 0, DEPOSED, "deposed"),
+        (Client(8, succeeds="pid:7"), POLICY_VIOLATION, 0, "not_owner"),
+        (Client(8, name="app-7", succeeds="pid:7"), 0, DEPOSED, "deposed"),
+        (Client(7, name="attacker"), POLICY_VIOLATION, 0, "not_owner"),
+        (Client(-1), POLICY_VIOLATION, 0, "not_owner"),
+        (Client(-1, FENCING), 0, DEPOSED, "deposed"),
+    ],
+)
+async def test_beside_a_connected_owner(rival: Client, code: int, owner_then: int, reason: str) -> None:
+    async with cluster() as paper:
+        node, owner = await owned(paper)
+        rival = deepcopy(rival)
+        assert await rival.send(node, 2) == code
+        assert await owner.send(node, 3) == owner_then
+        assert paper.kafka.log().values == ([1, 2] if code == 0 else [1, 3])
+        assert node.refusals == [reason]
+        assert node.holder is not None
+        assert node.holder.session == (rival.session if code == 0 else owner.session)
+        assert node.whole.generation == (max(2, rival.claimant.generation or 0) if code == 0 else 1)
+        assert paper.redis.owners[TOPIC].generation == node.whole.generation
+
+
+async def test_a_deposed_session_stays_out_on_every_node_and_its_connection_with_it() -> None:
+    async with cluster() as paper:
+        node, owner = await owned(paper)
+        assert await Client(8, FENCING).send(node, 2) == 0
+        assert await owner.send(node) == DEPOSED
+        successor = Client(9, FENCING)
+        successor.claimant = replace(successor.claimant, connection=owner.connection)
+        assert await successor.send(node) == DEPOSED
+        other = paper.node()
+        paper.move(other)
+        other.env.late = GRACE_S
+        assert await Client(7).send(other) == DEPOSED
+        assert paper.kafka.log().values == [1, 2]
+
+
+async def test_a_client_that_numbers_nothing_owns_the_topic_until_its_connection_ends() -> None:
+    async with cluster() as paper:
+        node, plain, next_one = paper.node(), Client(-1), Client(8)
+        assert [await plain.send(node, value) for value in (1, 2)] == [0, 0]
+        node.close(plain)
+        assert await next_one.send(node, 3) == 0
+        assert paper.kafka.log().values == [1, 2, 3]
+
+
+async def test_batches_in_order_are_forwarded_at_once_and_no_others() -> None:
+    """`forward`, the way without a decision."""
+    async with cluster() as paper:
+        node, owner = await owned(paper)
+        calls = len(paper.kafka.calls)
+        taken = [
+            owner.forwarded(node, 2, sequence=1),
+            owner.forwarded(node, 2, sequence=1),  # its leader recognises a repeat
+            owner.forwarded(node, 3, sequence=0, partition=5),
+            Client(7).forwarded(node, 3, sequence=2),  # nothing was decided of this connection
+            Client(8).forwarded(node, 3, sequence=0),
+        ]
+        node.whole.lose_epoch()
+        taken.append(owner.forwarded(node, 3, sequence=2))  # an operation is under way
+        assert taken == [True, True, *[False] * 4]
+        assert len(paper.kafka.calls) == calls
+        await node.settled()
+        assert paper.kafka.log().values == [1, 2]
+
+
+# Sequences ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("epoch", "sequence", "code", "written"),
+    [
+        (1, 0, 0, False),  # its leader recognises a repeat, and says where the first one is
+        (1, 1, 0, False),
+        (1, 2, 0, True),
+        (1, 4, GAP, False),
+        (0, 2, STALE, False),
+        (2, 0, 0, True),
+        (2, 1, GAP, False),
+    ],
+)
+async def test_what_the_owner_sends_is_answered_by_its_sequences(
+    epoch: int, sequence: int, code: int, written: bool
+) -> None:
+    async with cluster() as paper:
+        node, owner = paper.node(), Client(7)
+        owner.epoch = 1
+        assert [await owner.send(node, value) for value in (1, 2)] == [0, 0]
+        owner.epoch = epoch
+        assert await owner.send(node, 3, sequence=sequence) == code
+        assert paper.kafka.log().values == ([1, 2, 3] if written else [1, 2])
+
+
+async def test_a_raised_epoch_needs_no_fence() -> None:
+    async with cluster() as paper:
+        node, owner = await owned(paper)
+        paper.kafka.calls.clear()
+        owner.epoch, before = 1, node.whole.written_under
+        assert await owner.send(node, 2, sequence=0) == 0
+        assert EndTxn not in paper.kafka.calls
+        assert before is not None
+        assert node.whole.written_under is not None
+        assert node.whole.written_under.stamp.epoch == before.stamp.epoch + 1
+        assert node.whole.taken is node.whole.written_under
+
+
+async def test_an_epoch_that_ends_while_it_is_raised_is_not_followed_by_the_raised_one() -> None:
+    """Its reason may have changed: the topic is taken over instead, which fences what is on its way."""
+    async with cluster() as paper:
+        node, owner = await owned(paper)
+
+        async def lose(request: Any) -> None:
+            if isinstance(request, InitProducerId):
+                paper.kafka.before = None
+                node.whole.lose_epoch()
+
+        paper.kafka.before = lose
+        paper.kafka.calls.clear()
+        owner.epoch = 1
+        assert await owner.send(node, 2, sequence=0) == 0
+        assert EndTxn in paper.kafka.calls
+        assert paper.kafka.log().values == [1, 2]
+        assert await owner.send(node, 3, sequence=1) == 0
+
+
+async def test_an_epoch_that_cannot_be_raised_as_a_rival_took_the_topic_is_not_written_under() -> None:
+    async with cluster() as paper:
+        node, owner = await owned(paper)
+        rival, other = Client(8, FENCING), paper.node()
+        paper.move(other)
+        assert await rival.send(other, 5) == 0
+        owner.epoch = 1
+        assert await owner.send(node, 2, sequence=0) == MOVED
+        assert await rival.send(other, 6) == 0
+        assert paper.kafka.log().values == [1, 5, 6]
+
+
+async def test_a_refused_batch_counts_as_sent_once_its_client_owns_the_topic() -> None:
+    async with cluster() as paper:
+        node, owner = await owned(paper)
+        refused = Client(8)
+        assert await refused.send(node, 2) == POLICY_VIOLATION
+        node.close(owner)
+        assert await refused.send(node, 3, sequence=1) == BUSY, "it may not know of the refusal yet"
+        assert await refused.send(node, 3, sequence=1) == 0
+        assert await refused.send(node, 4, sequence=0) == POLICY_VIOLATION, "refused once, refused for good"
+        assert paper.kafka.log().values == [1, 3]
+
+
+async def test_a_batch_of_no_numbers_with_an_unknown_outcome_needs_a_new_epoch() -> None:
+    async with cluster() as paper:
+        node, plain = paper.node(), Client(-1)
+        assert await plain.send(node, 1) == 0
+        before = node.whole.written_under
+        paper.kafka.holding = True
+        lost = plain.offer(node, 2, timeout_ms=1)
+        while not lost.done():
+            paper.kafka.deliver(TIMED_OUT)
+            await asyncio.sleep(0.001)
+        assert (await lost).error == TIMED_OUT
+        paper.kafka.holding = False
+        assert await plain.send(node, 3) == 0
+        assert node.whole.written_under is not before
+        assert paper.kafka.log().values == [1, 3]
+
+
+@pytest.mark.parametrize(("added", "code"), [(1, 0), (0, NOT_THERE)])
+async def test_a_partition_outside_the_fence(added: int, code: int) -> None:
+    async with cluster(partitions=2) as paper:
+        node, owner = await owned(paper)
+        paper.kafka.count += added
+        assert await owner.send(node, 2, partition=2) == code
+        assert paper.kafka.log(2).values == [2] * added
+        assert await owner.send(node, 3) == 0
+
+
+# In flight ----------------------------------------------------------------------------------------------------------
+
+
+async def test_a_batch_in_flight_is_not_appended_behind_the_next_owners_fence() -> None:
+    async with cluster() as paper:
+        node, owner = await owned(paper)
+        paper.kafka.holding = True
+        late = owner.offer(node, 2)
+        paper.kafka.holding = False
+        late_way, paper.kafka.under_way = paper.kafka.under_way, []
+        assert await Client(8, FENCING).send(node, 3) == 0
+        paper.kafka.under_way = late_way
+        paper.kafka.deliver()
+        assert (await late).error == MOVED
+        assert paper.kafka.log().values == [1, 3]
+        assert node.holder is not None
+        assert node.holder.session == "pid:8", "an old lane's fence is nobody's loss"
+
+
+async def test_an_owner_whose_epoch_kafka_refuses_goes_on_under_the_next_one() -> None:
+    async with cluster() as paper:
+        node, owner = await owned(paper)
+        paper.kafka.holding = True
+        late = owner.offer(node, 2)
+        paper.kafka.holding = False
+        paper.kafka.deliver(STALE)
+        assert (await late).error == MOVED
+        await node.settled()
+        assert await owner.send(node, 2, sequence=1) == 0
+        assert paper.kafka.log().values == [1, 2]
+        assert node.whole.generation == 1
+
+
+async def test_an_owner_that_another_node_deposed_is_refused_here_once_kafka_refuses_its_epoch() -> None:
+    async with cluster() as paper:
+        node, owner = await owned(paper)
+        other = paper.node()
+        paper.move(other)
+        assert await Client(8, FENCING).send(other, 5) == 0
+        assert await owner.send(node, 2) == MOVED
+        await node.settled()
+        assert await owner.send(node, 3) == DEPOSED
+        late = Client(9)
+        late.claimant = replace(late.claimant, connection=owner.connection)
+        assert await late.send(node, 4) == DEPOSED, "its connection carried the deposed session"
+        assert paper.kafka.log().values == [1, 5]
+
+
+# The end of an ownership --------------------------------------------------------------------------------------------
+
+
+async def test_without_a_grace_the_topic_is_free_when_the_last_connection_ends() -> None:
+    async with cluster() as paper:
+        node, owner = await owned(paper)
+        second = Client(7)
+        second.next[0] = 1
+        assert await second.send(node, 2) == 0
+        node.close(owner)
+        await node.settled()
+        assert isinstance(node.holder, Owned)
+        node.close(second)
+        await node.settled()
+        assert node.holder is None
+        assert paper.redis.owners[TOPIC].session is None
+        assert node.reports("released") == [(TOPIC, "pid:7", 1)]
+        assert await Client(8).send(node, 3) == 0
+        assert node.whole.generation == 2
+
+
+async def test_a_session_that_was_released_comes_back_with_its_sequences_and_its_generation() -> None:
+    async with cluster() as paper:
+        node, owner = await owned(paper)
+        node.close(owner)
+        await node.settled()
+        back = Client(7)
+        assert await back.send(node, 1, sequence=0) == REPEAT
+        assert await back.send(node, 2, sequence=1) == 0
+        assert node.whole.generation == 1
+        assert paper.kafka.log().values == [1, 2]
+
+
+async def test_within_the_grace_the_owner_comes_back_and_a_newcomer_is_told_to_try_again() -> None:
+    async with cluster() as paper:
+        node, owner = await owned(paper, disconnect_grace=GRACE_S)
+        node.close(owner)
+        assert isinstance(node.holder, Leaving)
+        assert await Client(8).send(node, 2) == TIMED_OUT
+        back = Client(7)
+        assert await back.send(node, 3, sequence=1) == 0
+        assert isinstance(node.holder, Owned)
+        assert node.whole.generation == 1
+
+
+async def test_the_topic_is_free_when_the_grace_is_over() -> None:
+    async with cluster() as paper:
+        node, owner = await owned(paper, disconnect_grace=0.01)
+        node.close(owner)
+        assert node.holder is not None
+        await wait_until(lambda: node.holder is None, "the end of the grace")
+        assert await Client(8).send(node, 2) == 0
+        assert node.reports("released") == [(TOPIC, "pid:7", 1)]
+
+
+async def test_a_connection_that_carried_no_batch_ends_the_grace_if_it_is_the_owners() -> None:
+    async with cluster() as paper:
+        node, owner = await owned(paper, disconnect_grace=GRACE_S)
+        node.close(owner)
+        back, stranger = Client(7), Client(8)
+        assert not node.whole.join(stranger.session, stranger.connection)
+        assert node.whole.join(back.session, back.connection)
+        assert isinstance(node.holder, Owned)
+
+
+async def test_an_owner_that_left_during_its_takeover_loses_the_topic_after_it() -> None:
+    async with cluster() as paper:
+        node, owner = paper.node(), Client(7)
+        offered = owner.offer(node, 1)
+        node.close(owner)
+        assert (await offered).error == BUSY
+        await node.settled()
+        assert node.holder is None
+        assert await Client(8).send(node, 2) == 0
+
+
+@pytest.mark.parametrize("fence", [False, True])
+async def test_an_administrator_takes_the_topic_from_its_owner(fence: bool) -> None:
+    async with cluster() as paper:
+        node, owner = await owned(paper)
+        released = await node.whole.administer(fence=fence, generations=frozenset({1}))
+        assert released.session == "pid:7"
+        assert node.holder is None
+        assert await owner.send(node, 2) == (DEPOSED if fence else 0)
+        assert await Client(8).send(node, 3) == (0 if fence else POLICY_VIOLATION)
+
+
+async def test_what_an_administrator_cannot_do() -> None:
+    async with cluster() as paper:
+        node = paper.node()
+        with pytest.raises(LookupError):
+            await node.whole.administer(fence=True)
+        assert await Client(7).send(node, 1) == 0
+        with pytest.raises(ValueError, match="leave partition out"):
+            await node.whole.administer(0, fence=True)
+        for fence in (True, False):
+            with pytest.raises(GenerationError) as other:
+                await node.whole.administer(fence=fence, generations=frozenset({2, 3}))
+            assert other.value.current == 1
+        assert node.holder is not None
+
+
+async def test_an_administrator_on_a_node_that_has_not_read_the_newest_owner_changes_nothing() -> None:
+    async with cluster() as paper:
+        node, _ = await owned(paper)
+        behind = paper.node()
+        assert await Client(8, FENCING).send(node, 2) == 0
+        paper.move(behind)
+        assert behind.whole.generation == 1
+        with pytest.raises(GenerationError):
+            await behind.whole.administer(fence=True, generations=frozenset({1}))
+        assert node.holder is not None
+        assert node.holder.session == "pid:8"
+
+
+async def test_only_the_owner_gives_the_topic_up() -> None:
+    async with cluster() as paper:
+        node, owner = await owned(paper)
+        assert not await node.whole.ending.give_up(Client(8).session)
+        assert await node.whole.ending.give_up(owner.session)
+        assert node.holder is None
+        assert not await node.whole.ending.give_up(owner.session)
+
+
+async def test_a_node_that_hands_the_topic_back_finishes_what_is_in_flight() -> None:
+    async with cluster() as paper:
+        node, owner = await owned(paper)
+        paper.kafka.holding = True
+        late = owner.offer(node, 2)
+        leaving = node.env.tasks.start(node.whole.hand_back())
+        await wait_until(lambda: node.whole.busy, "the operation")
+        assert not leaving.done()
+        paper.kafka.deliver()
+        await leaving
+        assert (await late).error == 0
+        assert (node.whole.serving, node.whole.has_slot, node.whole.written_under) == (False, False, None)
+        assert isinstance(node.holder, Awaited)
+        assert node.reports("topic_forgotten") == [(TOPIC,)]
+
+
+async def test_a_topic_without_a_policy_has_no_owner_and_grants_nothing() -> None:
+    async with cluster() as paper:
+        node, owner = await owned(paper)
+        node.whole.is_dropped = True
+        assert await Client(8).send(node, 2) == MOVED
+        await node.whole.ungoverned()
+        assert node.holder is None
+        assert not node.whole.serving
+        assert await owner.send(node, 2) == MOVED
+        assert paper.kafka.log().values == [1]
+
+
+# Failover -----------------------------------------------------------------------------------------------------------
+
+
+async def test_the_owner_goes_on_at_the_next_node_and_others_wait_for_it() -> None:
+    async with cluster() as paper:
+        node, owner = await owned(paper)
+        paper.kafka.holding = True
+        appended, lost = owner.offer(node, 2), owner.offer(node, 3)
+        paper.kafka.holding = False
+        lost_way = paper.kafka.under_way.pop()
+        paper.kafka.deliver()
+        other = paper.node()
+        paper.move(other)
+        assert isinstance(other.holder, Awaited)
+        assert await Client(8).send(other) == TIMED_OUT
+        back = Client(7)
+        assert [await back.send(other, value, sequence=value - 1) for value in (1, 2, 3)] == [REPEAT, REPEAT, 0]
+        paper.kafka.under_way = [lost_way]
+        paper.kafka.deliver()
+        assert ((await appended).error, (await lost).error) == (0, MOVED)
+        assert paper.kafka.log().values == [1, 2, 3]
+        assert other.whole.generation == 1
+        assert other.reports("takeover")[-1][4:] == (1, None)
+
+
+async def test_an_owner_that_does_not_come_back_in_time_loses_the_topic() -> None:
+    async with cluster() as paper:
+        await owned(paper)
+        other = paper.node()
+        paper.move(other)
+        other.env.late = GRACE_S
+        assert await Client(8).send(other, 2) == 0
+        assert other.whole.generation == 2
+        assert paper.redis.owners[TOPIC].session == "pid:8"
+
+
+async def test_an_owner_that_another_node_serves_is_not_released_here() -> None:
+    async with cluster() as paper:
+        node, owner = await owned(paper)
+        other = paper.node()
+        assert isinstance(other.holder, Awaited)
+        other.env.late = GRACE_S / 2
+        other.whole.served_elsewhere()
+        other.env.late = GRACE_S * 1.4
+        assert other.whole.owner.current is not None
+        other.env.late = GRACE_S * 1.6
+        assert other.whole.owner.current is None
+        node.whole.served_elsewhere()
+        assert isinstance(node.holder, Owned), "it is served here"
+        assert await owner.send(node, 2) == 0
+
+
+async def test_a_session_that_redis_knows_as_the_owner_is_waited_for() -> None:
+    """Its node has written nothing that this one has read."""
+    async with cluster() as paper:
+        ahead, behind = paper.node(), paper.node()
+        assert await Client(7).send(ahead, 1) == 0
+        paper.move(behind)
+        assert await Client(8).send(behind, 2) == TIMED_OUT
+        assert isinstance(behind.holder, Awaited)
+        assert behind.holder.session == "pid:7"
+        assert paper.kafka.log().values == [1]
+
+
+async def test_a_newcomer_is_sent_to_the_node_that_serves_the_topic() -> None:
+    async with cluster() as paper:
+        await owned(paper)
+        other = paper.node()
+        other.learn_of(1)
+        assert await Client(8).send(other) == MOVED
+        assert await Client(9, FENCING).send(other) == MOVED
+
+
+# The queue ----------------------------------------------------------------------------------------------------------
+
+
+async def test_sessions_that_wait_get_the_topic_in_their_order() -> None:
+    async with cluster() as paper:
+        node, owner = await owned(paper)
+        first, second, third = Client(8, WAITING), Client(9, WAITING), Client(10, WAITING)
+        assert [await waiting.send(node, sequence=0) for waiting in (first, second, third)] == [TIMED_OUT] * 3
+        assert await Client(11, WAITING).send(node) == POLICY_VIOLATION, "the queue is full"
+        await wait_until(lambda: paper.redis.queues[TOPIC] == ["pid:8", "pid:9", "pid:10"], "the queue in Redis")
+        node.close(owner)
+        await node.settled()
+        assert await second.send(node, sequence=0) == TIMED_OUT
+        assert await Client(12).send(node) == POLICY_VIOLATION, "others waited before it"
+        assert await first.send(node, 2, sequence=0) == 0
+        node.close(first)
+        await node.settled()
+        assert await second.send(node, 3, sequence=0) == 0
+        assert paper.kafka.log().values == [1, 2, 3]
+
+
+async def test_the_queue_is_kept_when_another_node_serves_the_topic() -> None:
+    async with cluster() as paper:
+        await owned(paper)
+        other = paper.node()
+        paper.move(other)
+        paper.redis.queues[TOPIC] = ["pid:9", "pid:8"]
+        other.env.late = GRACE_S
+        assert await Client(8, WAITING).send(other, sequence=0) == TIMED_OUT
+        assert await Client(12).send(other) == POLICY_VIOLATION
+        assert await Client(9, WAITING).send(other, 2, sequence=0) == 0
+        assert other.whole.queue.sessions() == ("pid:8",)
+
+
+async def test_a_claim_that_fences_ends_the_queue() -> None:
+    async with cluster() as paper:
+        node, owner = await owned(paper)
+        waiting = Client(8, WAITING)
+        assert await waiting.send(node, sequence=0) == TIMED_OUT
+        assert await Client(9, FENCING).send(node, 2) == 0
+        assert await waiting.send(node, sequence=0) == DEPOSED
+        assert await owner.send(node) == DEPOSED
+        assert node.whole.queue.sessions() == ()
+
+
+# What fails ---------------------------------------------------------------------------------------------------------
+
+
+async def test_without_redis_the_owner_goes_on_and_nobody_else_begins() -> None:
+    async with cluster() as paper:
+        node, owner = await owned(paper)
+        paper.redis.is_away = True
+        assert await owner.send(node, 2) == 0
+        node.whole.lose_epoch()
+        assert await owner.send(node, 3) == 0, "this node served last"
+        assert await Client(8, FENCING).send(node) == BUSY
+        assert node.refusals == ["redis_down"]
+        assert await Client(7).send(paper.node(), 4, sequence=3) == BUSY
+        assert paper.kafka.log().values == [1, 2, 3]
+
+
+async def test_a_topic_that_is_not_there() -> None:
+    async with cluster() as paper:
+        node = paper.node()
+        paper.kafka.count = 0
+        assert await Client(7).send(node) == NOT_THERE
+        assert node.reports("topic_forgotten") == [(TOPIC,)]
+        assert node.holder is None
+
+
+async def test_a_node_that_leaves_takes_no_topic() -> None:
+    async with cluster() as paper:
+        node = paper.node()
+        node.env.draining = True
+        assert await Client(7).send(node) == MOVED
+        assert paper.redis.serving == {}
+
+
+async def test_the_fence_is_renewed_and_ends_no_writing() -> None:
+    async with cluster() as paper:
+        node, owner = await owned(paper)
+        before, paper.kafka.calls[:] = node.whole.written_under, []
+        await node.whole.keep_alive()
+        assert EndTxn in paper.kafka.calls
+        assert InitProducerId not in paper.kafka.calls
+        assert node.whole.written_under is before
+        assert await owner.send(node, 2) == 0
+
+
+async def test_a_fence_that_cannot_be_renewed_as_another_node_took_the_topic_ends_the_ownership() -> None:
+    async with cluster() as paper:
+        node, _ = await owned(paper)
+        other = paper.node()
+        paper.move(other)
+        assert await Client(8, FENCING).send(other, 2) == 0
+        await node.whole.keep_alive()
+        await node.settled()
+        assert node.whole.written_under is None
+        assert node.holder is not None
+        assert node.holder.session == "pid:8"
+
+
+@pytest.mark.parametrize(("late", "is_adopted"), [(0.0, False), (GRACE_S, True)])
+async def test_a_topic_that_nobody_serves_is_adopted_when_its_owner_does_not_come_back(
+    late: float, is_adopted: bool
+) -> None:
+    async with cluster() as paper:
+        await owned(paper)
+        other = paper.node()
+        paper.move(other)
+        other.env.late = late
+        await other.whole.keep_alive()
+        assert (other.whole.serving, other.whole.has_slot) == (is_adopted, is_adopted)
+        assert await Client(7).send(other, 2, sequence=1) == 0
+        assert other.whole.generation == 1
+
+
+@pytest.mark.parametrize("may", [True, False])
+async def test_a_topic_moves_unless_that_would_end_a_session(may: bool) -> None:
+    async with cluster() as paper:
+        node = paper.node()
+        offered = Client(7 if may else -1).offer(node, 1)
+        assert not node.whole.may_move, "a takeover is under way"
+        await offered
+        await node.settled()
+        assert node.whole.may_move is may
+
+
+async def test_ids_of_a_topic_without_deduplication() -> None:
+    async with cluster() as paper:
+        node = paper.node()
+        assert node.whole.ids is None
+        with pytest.raises(LookupError):
+            await node.whole.know_ids(1.0)
+        with pytest.raises(KafkaError):
+            await node.whole.share_anew(lambda its: True)
