@@ -167,8 +167,8 @@ _NO_FAULTS: Final = frozenset(
         "answers compared",
         "broker_started", "broker_thawed", "claim released", "claimed", "elected", "elected_unclean", "fenced_broker",
         "isr_expanded", "isr_shrunk", "leaderless", "metadata_lag", "node rolled back", "node upgraded",
-        "owned by request", "policy changed",
-        "producer id renewed", "start refused", "stranger answered", "transaction committed", "truncated",
+        "cleaning set", "owned by request", "policy changed", "producer id renewed", "purged", "reassigned",
+        "rebuilt replica leads", "start refused", "stranger answered", "transaction committed", "truncated",
     }
 )  # fmt: skip
 """Effects that are work, or what follows from a fault."""
