@@ -14,7 +14,7 @@ from sidecar.fanout.question import Asked, Question
 from sidecar.fanout.tails import Tails
 from sidecar.network.tasks import Tasks
 from sidecar.protocol import fetch
-from sidecar.protocol.calls.tails import Fetched, Position
+from sidecar.protocol.calls.tails import Fetched, Position, error_of
 from sidecar.protocol.errors import ErrorCode
 from tests.wait import wait_until
 
@@ -193,11 +193,14 @@ class Log(PaperUpstream):
     def __init__(self, end: int) -> None:
         super().__init__()
         self.end = end
+        self.error = 0
         self.asked: list[int] = []
 
     async def call(self, _broker: int, request: Any, **_: Any) -> dict[tuple[bytes, int], Fetched]:
         (position,) = request.positions
         self.asked.append(position.offset)
+        if self.error:
+            return {(b"orders", 0): error_of(0, self.error)}
         if position.offset >= self.end:
             await asyncio.sleep(0.02)
         if position.offset >= self.end:
@@ -238,3 +241,44 @@ async def test_what_is_behind_records_is_asked_for_before_any_reader_comes(
     await wait_until(lambda: late.found, "the reader that came late")
     await wait_until(lambda: tails.polls == 0, "the polls to end where nobody comes back")
     assert (tails.waiting, faults) == (0, [])
+
+
+@pytest.mark.parametrize("ends", ["a record is stored", "the partition fails", "answers grow old"])
+async def test_a_joined_answer_ends_with_what_it_was_made_of(monkeypatch: pytest.MonkeyPatch, ends: str) -> None:
+    """It serves all readers with the same question. Another record belongs to it as soon as it is stored."""
+    monkeypatch.setattr(module, "UNWATCHED_S", 60.0)
+    monkeypatch.setattr(module, "_AGING_S", 0.0)
+    upstream, faults = Log(end=9), list[Any]()
+    tails = Tails(upstream, Tasks(faults.append), longest_s=5.0)  # pyright: ignore[reportArgumentType]
+
+    async def read(offset: int) -> Reader:
+        reader = Reader()
+        tails.park(reader, [Asked(_QUESTION._replace(position=Position(b"orders", 0, -1, offset)), 1000)], 60.0)
+        await wait_until(lambda: reader.found, "an answer")
+        return reader
+
+    def until() -> int | None:
+        kept = tails.answer(_QUESTION, 10_000)
+        return None if kept is None else fetch.offset_behind(kept.element, kept.record_bytes)
+
+    await read(7)
+    assert until() == 8
+    await read(8)
+    assert until() == 9
+    joined = tails.answer(_QUESTION, 10_000)
+    assert joined is tails.answer(_QUESTION, 10_000), "made once for all readers"
+    upstream.end = 10
+    if ends == "a record is stored":
+        await read(9)
+        assert until() == 10
+    elif ends == "the partition fails":
+        upstream.error = ErrorCode.NOT_LEADER_OR_FOLLOWER
+        reader = await read(9)
+        assert [fetched.error for found in reader.found for fetched in found.values()] == [6]
+        assert until() is None
+        assert upstream.stale == [{b"orders"}]
+    else:
+        monkeypatch.setattr(recent, "KEPT_S", 0.0)
+        await read(9)
+        await wait_until(lambda: until() is None, "the answers to be dropped")
+    assert not faults
