@@ -182,7 +182,7 @@ def stale(entries: dict[str, Known], rooms: Sequence[str], tried: dict[str, Resu
         elif mutant.change != entry.change:
             wrong.append(f"STALE: {FILE.name}: {entry.id} is now {mutant.change}")
         elif (result := tried.get(entry.id)) is not None and (
-            result.verdict == "unit" or (result.verdict == "simulator" and entry.kind != "simulator")
+            result.verdict != "survives" and entry.kind not in (result.verdict, "elsewhere")
         ):
             wrong.append(f"STALE: {FILE.name}: {entry.id} is noticed by {result.by}")
     return wrong

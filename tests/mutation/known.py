@@ -1,7 +1,11 @@
 """Reads `known.txt`: mutants that survive, each with its change and the reason.
 
-An entry is three lines: the id, the change, and `equivalent: why` (nothing that anyone may rely on differs), `survives:
-why no test notices it yet`, or `simulator: what it is there that notices it` (no unit test does).
+An entry is three lines: the id, the change, and the reason:
+
+    equivalent: why nothing differs that anyone may rely on
+    survives: what goes wrong that no test notices
+    simulator: which of its checks notices it; no unit test does
+    elsewhere: the unit test of another room that notices it; those of its own room (`--near`) do not
 """
 
 from __future__ import annotations
@@ -14,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 FILE: Final = Path(__file__).with_name("known.txt")
-KINDS: Final = ("equivalent", "survives", "simulator")
+KINDS: Final = ("equivalent", "survives", "simulator", "elsewhere")
 
 
 @dataclass(frozen=True, slots=True)

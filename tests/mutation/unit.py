@@ -76,6 +76,9 @@ class Tests:
         gc.freeze()
 
     def _record(self, items: Sequence[pytest.Item], record: Path) -> None:
+        if not lines.MARKS:
+            record.unlink()
+            raise pytest.UsageError(f"{record.name} did not have all tests of a file, and was deleted: run it again")
         self._say(f"recording what {len(items)} tests run")
         failed: list[str] = []
         done: dict[str, Reach] = {}
@@ -250,16 +253,17 @@ def is_recorded(paths: Iterable[Path], record: Path = RECORD) -> bool:
 
 
 @cache
-def _digest(paths: tuple[Path, ...]) -> str:
-    return hashlib.sha256(b"".join(path.read_bytes() if path.exists() else b"" for path in paths)).hexdigest()
+def _digest(path: Path) -> bytes:
+    """Of a file as it is when it is asked for first: before the tests are collected."""
+    return hashlib.sha256(path.read_bytes()).digest() if path.exists() else b""
 
 
 def _key(file: str, tests: Iterable[Reach]) -> str:
     """What the reach of a file's tests depends on: the file and the modules beside it, and the modules that it runs."""
     path = ROOT / file
-    modules = {module for reach in tests for module in reach.runs}
     shared = sorted(each for each in path.parent.glob("*.py") if not each.name.startswith("test_"))
-    return _digest((path, *shared, *(ROOT / module for module in sorted(modules))))
+    modules = sorted(ROOT / module for module in {module for reach in tests for module in reach.runs})
+    return hashlib.sha256(b"".join(map(_digest, (path, *shared, *modules)))).hexdigest()
 
 
 def _recorded(record: Path) -> dict[str, Reach]:
@@ -318,6 +322,8 @@ class _Plugin:
 def with_tests(play: Callable[[Tests], None], say: Callable[[str], None], folders: Iterable[str] = FOLDERS) -> int:
     """Collect the tests in these folders of `tests/unit`, and play. Returns pytest's exit code."""
     paths = files_of(folders)
+    for path in [path for each in (ROOT / "sidecar", _UNIT) for path in each.rglob("*.py")]:
+        _digest(path)
     if not is_recorded(paths):
         lines.watch(ROOMS)
     return pytest.main(
