@@ -13,8 +13,8 @@ SHARED, EXCLUSIVE, WAIT, FENCING = AccessMode
 @pytest.mark.parametrize("mode", AccessMode)
 @pytest.mark.parametrize("is_free", [True, False])
 def test_a_generation_decides_whatever_the_mode(mode: AccessMode, is_free: bool) -> None:
-    found = [decide(mode, asked, highest=5, is_free=is_free, has_room=False) for asked in (0, 4, 5, 6)]
-    assert found == [Answer.GRANTED, Answer.LOWER, Answer.GRANTED, Answer.GRANTED]
+    found = [decide(mode, asked, highest=5, is_free=is_free, has_room=False) for asked in (0, 1, 4, 5, 6)]
+    assert found == [Answer.GRANTED, Answer.LOWER, Answer.LOWER, Answer.GRANTED, Answer.GRANTED]
 
 
 @pytest.mark.parametrize(
