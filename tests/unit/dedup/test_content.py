@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 
+from sidecar.dedup import batches
+from sidecar.dedup.batches import Contents
 from sidecar.dedup.content import Content, TooLargeAtOnceError, payload_of
 from sidecar.dedup.marks import Mark, Marks, Pushed
 from sidecar.protocol import limits
@@ -229,3 +233,24 @@ def test_what_would_hold_the_event_loop_is_not_opened_at_once(
     assert whole.takes_long(Marks())
     whole.records()
     assert not whole.takes_long(Marks())
+
+
+@pytest.mark.parametrize(("in_turn", "at_once"), [(True, True), (True, False), (False, True)])
+def test_only_what_a_turn_opens_at_once_counts_for_it(
+    monkeypatch: pytest.MonkeyPatch, in_turn: bool, at_once: bool
+) -> None:
+    turn = SimpleNamespace(running=in_turn, opened=0, elements=0)
+    monkeypatch.setattr(batches, "TURN", turn)
+    contents, data = Contents(HEADERS, b"me", 10), batch(recs(1, 2))
+    content = contents.opened(data, 2, at_once=at_once)
+    counts = in_turn and at_once
+    assert turn.opened == (content.size if counts else 0)
+    turn.opened = limits.OPENED_A_TURN
+    contents.opened(data, 2, at_once=at_once)
+    turn.opened = limits.OPENED_A_TURN + 1
+    if counts:
+        with pytest.raises(TooLargeAtOnceError):
+            contents.opened(data, 2, at_once=at_once)
+        assert contents.at_once(data, 2) is None
+    else:
+        contents.opened(data, 2, at_once=at_once)

@@ -582,6 +582,7 @@ def test_a_shift_that_takes_too_long_is_still_of_use_to_the_duplicate_that_comes
     duplicate = client.send(4, 5)
     client.loop.advance(HELD_S)
     assert duplicate.error == LATER
+    assert not client.gate.is_idle  # nothing waits, but its base is about to change
     again = client.send(4, 5, first=0)
     client.write()
     assert again.outcome == NOWHERE

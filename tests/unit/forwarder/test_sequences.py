@@ -455,3 +455,15 @@ def test_a_client_that_is_refused_for_days_goes_on_behind_the_last_of_them() -> 
         refused.refused(0, Client(index * step % MODULUS), step)
         assert refused.behind(Client(0 if index < 15 else index * step % MODULUS)) == (index + 1) * step % MODULUS
     assert len(refused.spans) == 1
+
+
+@pytest.mark.parametrize("doubts", [(9, 4), (4, 9), (9, 4, 9)])
+def test_of_several_batches_in_doubt_the_last_in_the_order_of_the_log_counts(doubts: tuple[int, ...]) -> None:
+    of = SequenceSpace(0, Client(0), Client(0))
+    for sequence in doubts:
+        of.doubted(Client(sequence), 1)
+    for sequence in range(9):
+        of.appended(Client(sequence), 1)
+        assert not of.certain
+    of.appended(Client(9), 1)
+    assert of.certain
