@@ -61,6 +61,10 @@ SCENES = {
 """Seeds whose histories have each of the scenes (`RARE`)."""
 
 
+REMOVED = {38: "topic deleted", 45: "node killed", 182: "cleaning set", 350: "records deleted"}
+"""Plain seeds that find the mutants of what is removed (`mutants/removals.py`), and what takes effect in them."""
+
+
 @pytest.fixture(scope="module")
 def worker() -> Iterator[Worker]:
     with Worker() as found:
@@ -79,6 +83,13 @@ def test_nothing_is_wrong_with_a_scene(worker: Worker, seed: int) -> None:
     outcome = worker.play(histories.make(seed, histories.RARE))
     assert outcome.wrong == []
     assert outcome.delivered or outcome.effects["operator: policy"]
+
+
+@pytest.mark.parametrize("seed", REMOVED)
+def test_nothing_is_wrong_where_records_are_removed(worker: Worker, seed: int) -> None:
+    outcome = worker.play(histories.make(seed))
+    assert outcome.wrong == []
+    assert outcome.effects[REMOVED[seed]]
 
 
 @pytest.mark.parametrize("seed", FOUND, ids=lambda seed: f"{seed}: {FOUND[seed]}")
