@@ -125,8 +125,14 @@ class Kafka:
 
     # As `Upstream`
 
+    async def brokers(self) -> list[int]:
+        return [0]
+
     async def coordinator(self, *_: Any) -> int:
         return 0
+
+    def forget_coordinator(self, *_: Any) -> None:
+        """There is one broker."""
 
     async def layout(self, topic: str, **_: Any) -> TopicLayout:
         if topic == TOPIC and not self.count:
@@ -567,5 +573,6 @@ async def cluster(partitions: int = 2) -> AsyncIterator[Cluster]:
             await node.settled()
     for node in found.nodes:
         await node.tasks.cancel()
-        assert (node.failures, node.held) == ([], 0)
+        assert node.failures == []
+        assert node.held == 0
     assert found.redis.open == set()
