@@ -47,6 +47,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0, help="another sample")
     parser.add_argument("--near", action="store_true", help="only tests of the mutants' own rooms")
     parser.add_argument("--seeds", default="0-299", help="A-B: seeds of the simulator")
+    parser.add_argument("--most-seeds", type=int, default=50, help="so many of them for one mutant, the shortest first")
     parser.add_argument("--no-seeds", action="store_true", help="no simulator")
     parser.add_argument("--matrix", action="store_true", help="run all tests that reach a mutant")
     parser.add_argument("--results", default=str(_RESULTS), help="where to write the results")
@@ -68,7 +69,7 @@ def main() -> int:
         return int(code)
     if not chosen.no_seeds:
         first, _, last = chosen.seeds.partition("-")
-        run.play_seeds(range(int(first), int(last or first) + 1))
+        run.play_seeds(range(int(first), int(last or first) + 1), chosen.most_seeds)
     if ids:
         for mutant in wanted:
             _say(f"\n{mutant.diff()}\n{run.results[mutant.id]}")
@@ -126,7 +127,7 @@ class Run:
             killers=killers if self._matrix else (),
         )
 
-    def play_seeds(self, wanted: range) -> None:
+    def play_seeds(self, wanted: range, most: int) -> None:
         """The seeds that reach each mutant that survives, but for those that nothing can notice."""
         survivors = [result for result in self.results.values() if result.verdict == "survives"]
         left = [result for result in survivors if result.kind != "equivalent"]
@@ -137,7 +138,7 @@ class Run:
         seeds, shown = Seeds(wanted, _say), time.monotonic()
         for number, result in enumerate(left, 1):
             mutant = self._mutants[result.id]
-            reaching, played = seeds.for_mutant(mutant), 0
+            reaching, played = seeds.for_mutant(mutant)[:most], 0
             verdict, by, cpu_s = "survives", "", 0.0
             try:
                 for each in seeds.run(mutant, reaching):
