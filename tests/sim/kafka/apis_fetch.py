@@ -16,6 +16,7 @@ from tests.sim.kafka.channel import Request
 from tests.sim.kafka.errors import RefusedError
 from tests.sim.kafka.replica import Replica
 
+_FIRST_FROM_FOLLOWERS: Final = 11
 _NOT_THERE: Final = (errors.UNKNOWN_TOPIC_OR_PARTITION, errors.UNKNOWN_TOPIC_ID)
 _NOT_WAITED_FOR: Final = (errors.NONE, *_NOT_THERE)
 
@@ -130,13 +131,14 @@ class _Fetch:
         }  # fmt: skip
 
     def _replica(self, topic: str, index: int, epoch: int) -> Replica:
-        """Only leaders answer: replica.selector.class is not set (KIP-392)."""
+        """Since version 11 followers answer, too, up to their own high watermark (KIP-392), whatever the rack is."""
         replica = self.broker.hosted(topic, index)
         if replica is None:
             known = self.broker.image.partition(topic, index) is not None
             raise RefusedError(errors.NOT_LEADER_OR_FOLLOWER if known else errors.UNKNOWN_TOPIC_OR_PARTITION)
         replica.check_epoch(epoch)
-        replica.check_leader()
+        if self.request.version < _FIRST_FROM_FOLLOWERS:
+            replica.check_leader()
         return replica
 
 

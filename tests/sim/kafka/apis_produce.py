@@ -136,6 +136,7 @@ class _Produce:
                     if batch.producer_epoch < entry.epoch:  # seen in the log: the coordinator is not asked
                         raise RefusedError(errors.INVALID_PRODUCER_EPOCH, f"epoch {batch.producer_epoch}")
                 if not is_open:  # `UnifiedLog.hasOngoingTransaction`
+                    there.producers.verified_from(batch)
                     self._verify(batch, (topic, index))
             if self.acks not in (-1, 0, 1):
                 raise RefusedError(errors.INVALID_REQUIRED_ACKS)

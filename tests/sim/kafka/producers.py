@@ -61,7 +61,7 @@ class Entry:
 class Producers:
     """`ProducerStateManager` of one replica."""
 
-    __slots__ = ("entries", "ongoing", "snapshots", "unreplicated")
+    __slots__ = ("entries", "ongoing", "snapshots", "unreplicated", "verifying")
 
     def __init__(self) -> None:
         self.entries: dict[int, Entry] = {}
@@ -71,6 +71,9 @@ class Producers:
         """(first offset, marker's offset) of transactions that ended above the high watermark."""
         self.snapshots: list[tuple[int, dict[int, Entry]]] = []
         """As they were when a segment was closed; only the last batch of each (PSM.readSnapshot 618)."""
+
+        self.verifying: dict[int, tuple[int, int]] = {}
+        """Epoch and lowest sequence of producers whose transaction was asked about and that have not written in it."""
 
     # What a leader checks ------------------------------------------------------------------------------------------
 
@@ -84,9 +87,19 @@ class Producers:
                 return written
         return None
 
+    def verified_from(self, batch: Batch) -> None:
+        """The coordinator is asked about this batch (`VerificationStateEntry`)."""
+        epoch, lowest = self.verifying.get(batch.pid, (batch.producer_epoch, batch.first_seq))
+        if batch.producer_epoch > epoch or (batch.producer_epoch == epoch and batch.first_seq < lowest):
+            epoch, lowest = batch.producer_epoch, batch.first_seq
+        self.verifying[batch.pid] = epoch, lowest
+
     def check_data(self, batch: Batch) -> None:
         """Whether a client's batch may be appended: epoch, sequence, state of a transaction (PAI 89-196)."""
         entry = self.entries.get(batch.pid)
+        lowest = self.verifying.get(batch.pid, (0, batch.first_seq))[1]
+        if batch.first_seq > lowest and (entry is None or batch.producer_epoch >= entry.epoch):
+            raise RefusedError(errors.OUT_OF_ORDER_SEQUENCE_NUMBER, f"{batch.pid}: {batch.first_seq} above {lowest}")
         if entry is None:
             return  # PAI 125-131/144: an unknown producer id may begin with any sequence
         if batch.producer_epoch < entry.epoch:
@@ -121,6 +134,8 @@ class Producers:
         """Take an appended batch in. Returns the transaction that a marker aborted, if there was data in it."""
         if batch.pid < 0:
             return None
+        if batch.transactional:  # data or a marker
+            self.verifying.pop(batch.pid, None)
         if batch.control:
             return self._marked(batch) if batch.marker >= 0 else None  # PAI 163: an emptied marker says nothing
         entry = self.entries.get(batch.pid)

@@ -18,6 +18,7 @@ _LEFT_OUT: Final = frozenset(
     {
         "throttle_time_ms", "error_message", "cluster_id", "controller_id", "host", "port", "rack", "tags", "client_id",
         "client_host", "documentation", "synonyms", "config_type", "is_sensitive", "read_only", "record_errors",
+        "eligible_leader_replicas", "last_known_elr",
     }
 )  # fmt: skip
 """Texts, addresses, and what the simulation does not imitate: see docs/testing.md, What the simulation leaves out."""
@@ -94,8 +95,8 @@ class Plain:
         """Of another program, or of the cluster itself: listed because everything is. Or an unimitated setting."""
         if isinstance(row, dict) and "config_source" in row:
             return row["name"] not in TOPIC_DEFAULTS
-        if isinstance(row, dict) and row.get("is_internal"):
-            return True
+        if isinstance(row, dict) and "is_internal" in row and row["name"]:
+            return not row["name"].startswith(self.prefix)
         named = next((row[field] for field in _OWN if row.get(field)), None) if isinstance(row, dict) else None
         return named is not None and not named.startswith(self.prefix)
 

@@ -17,6 +17,8 @@ from tests.sim.kafka.trouble import Trouble
 
 NOBODYS_PRODUCER: Final = 9_000_000_000
 _NOT_READY: Final = (14, 15, 16)
+_FIRST_THAT_MAY_DECLINE: Final = 4
+"""Of Metadata: before it, an unknown topic is always made."""
 _ROUNDS: Final = 1500
 """How often a condition is looked at before a side counts as stuck: 30 s for real brokers."""
 _WAITS_S: Final = 0.5
@@ -344,7 +346,7 @@ class Player:
 
     def _described_topics(self, ask: Ask, fields: dict[str, Any], answer: dict[str, Any]) -> None:
         """Metadata may have made topics."""
-        if fields.get("allow_auto_topic_creation", ask.version < 4):
+        if ask.version < _FIRST_THAT_MAY_DECLINE or fields["allow_auto_topic_creation"]:
             for row in answer["topics"]:
                 name = row["name"] or ""
                 if row["error_code"] in (3, 5) and name.startswith(self.prefix):
@@ -467,11 +469,24 @@ class Player:
         elif fault.what in ("elect", "reassign"):
             self._move(talk, fault)
         else:
+            self._until(self._are_replicated, "followers know the high watermarks")
             if fault.what == "freeze":
                 self.frozen.add(broker)
             getattr(talk, fault.what)(broker)
             self.alive.discard(broker)
         self.settle()
+
+    def _are_replicated(self) -> bool:
+        """Whether all replicas have the same high watermarks, as their answers to readers say (KIP-392)."""
+        for name, count in self.partitions.items():
+            for index in range(count):
+                marks: set[int] = set()
+                for broker in self._replicas(1, name, index):
+                    row = self.talk.fetch(name, self.ends[name, index], broker=broker, partition=index)
+                    marks.add(row["high_watermark"])
+                if len(marks) > 1:
+                    return False
+        return True
 
     def _move(self, talk: Trouble, fault: Fault) -> None:
         """Other replicas, or the same ones in another order and the first one elected."""
