@@ -1,0 +1,406 @@
+"""Which node serves a topic, which session may take it, and what is asked of Redis for that."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from metadata import MetadataUnavailable
+from metadata.errors import Reason
+from metadata.nodes import Holder, ServeAnswer, ServeStatus
+from metadata.ownership import AccessMode, ClaimAnswer, ClaimRequest, ClaimStatus, Generation, Ownership
+from sidecar.changelog import MASTER_SLOT, Entry, Key, Kind, Record, SlotName, View, partition_slot
+from sidecar.cluster.nodes import NodeAddress, NodeDirectory
+from sidecar.exclusive.arbitration import Arbitration, ExhaustedError, HeldError, Queues, ServingRights
+from sidecar.exclusive.requests import NothingDoneError, Purpose, Request
+from sidecar.exclusive.slots import SlotScope
+from sidecar.network.tasks import Tasks
+from sidecar.protocol.errors import KafkaError
+from sidecar.protocol.ids import Offset, ProducerEpoch, ProducerId, Stamp
+from sidecar.protocol.session import Session
+from sidecar.v1 import state_pb2 as state
+from tests.unit.exclusive.paper_cluster import TOPIC, cluster
+from tests.wait import wait_until
+
+BUSY, MOVED, POLICY_VIOLATION = 5, 6, 44
+AWAY = MetadataUnavailable(Reason.AWAY, "away")
+WRITER = Stamp(ProducerId(900), ProducerEpoch(1))
+
+
+class Store:
+    """Answers as it was told, and keeps what it was asked."""
+
+    lease_ms = 1_000
+
+    def __init__(self, *answers: Any) -> None:
+        self.answers = list(answers)
+        self.asked: list[Any] = []
+
+    async def _answer(self, *asked: Any, **named: Any) -> Any:
+        self.asked.append((*asked, named) if named else asked[0] if len(asked) == 1 else asked)
+        answer = self.answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    serve = claim = publish = abandon = queue = keep_queue = hand_over = _answer
+
+
+def known(view: View, offset: int, slot: SlotName = MASTER_SLOT, **fields: Any) -> Entry[state.Ownership]:
+    """An owner's record."""
+    record = Record(Key(Kind.OWNERSHIP, TOPIC, slot), state.Ownership(**fields))
+    view.apply(Offset(offset), 0, WRITER, record.encode())
+    found = view.ownership(TOPIC, slot)
+    assert found is not None
+    return found
+
+
+def served(view: View, node: int, offset: int = 0) -> Any:
+    """The record that opened the slot's epoch, by a node."""
+    record = Record(Key(Kind.SERVING, TOPIC, MASTER_SLOT), state.Serving(node=node, producer_id=900))
+    view.apply(Offset(offset), 0, WRITER, record.encode())
+    return view.serving(TOPIC)
+
+
+def services(view: View, store: Store, node: int = 1) -> Any:
+    return SimpleNamespace(
+        node_id=node, boot="boot", store=store, changelog=SimpleNamespace(view=view), upstream=None, cluster="paper"
+    )
+
+
+def granted(generation: int) -> ClaimAnswer:
+    return ClaimAnswer(ClaimStatus.GRANTED, Generation(generation))
+
+
+CLAIM = Request(Purpose.CLAIM, Session("pid:8"), "app", AccessMode.EXCLUSIVE)
+
+
+# Claims -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("answer", "error", "code"),
+    [
+        (ClaimAnswer(ClaimStatus.HELD), HeldError, POLICY_VIOLATION),
+        (ClaimAnswer(ClaimStatus.LOWER_GENERATION), HeldError, POLICY_VIOLATION),
+        (ClaimAnswer(ClaimStatus.ELSEWHERE), NothingDoneError, MOVED),
+        (ClaimAnswer(ClaimStatus.EXHAUSTED), ExhaustedError, POLICY_VIOLATION),
+        (ClaimAnswer(ClaimStatus.BUSY), NothingDoneError, BUSY),
+        (ClaimAnswer(ClaimStatus.OVER), NothingDoneError, BUSY),
+    ],
+)
+async def test_what_redis_does_not_grant(answer: ClaimAnswer, error: type[KafkaError], code: int) -> None:
+    arbitration = Arbitration(services(View(), Store(answer)), SlotScope(TOPIC), CLAIM)
+    with pytest.raises(error) as refused:
+        await arbitration.claim(None, None, keeps=False)
+    assert refused.value.code == code
+
+
+async def test_the_owner_that_redis_knows_is_part_of_the_refusal() -> None:
+    owner = Ownership(TOPIC, Generation(4), 9, "pid:1")
+    arbitration = Arbitration(
+        services(View(), Store(ClaimAnswer(ClaimStatus.HELD, current=owner))), SlotScope(TOPIC), CLAIM
+    )
+    with pytest.raises(HeldError) as held:
+        await arbitration.claim(None, None, keeps=False)
+    assert held.value.owner == owner
+
+
+@pytest.mark.parametrize(
+    ("scope", "purpose", "generation"),
+    [
+        (SlotScope(TOPIC, SlotName("3")), Purpose.WRITE_BESIDE, 0),
+        (SlotScope(TOPIC), Purpose.ADOPT, 5),
+        (SlotScope(TOPIC), Purpose.SHARE, 5),
+        (SlotScope(TOPIC), Purpose.SPLIT, 5),
+        (SlotScope("new"), Purpose.ADOPT, 0),
+    ],
+)
+async def test_where_nobody_becomes_the_owner_redis_is_not_asked(
+    scope: SlotScope, purpose: Purpose, generation: int
+) -> None:
+    view, store = View(), Store()
+    known(view, 7, generation=5, session="pid:1")
+    found = await Arbitration(services(view, store), scope, Request(purpose)).claim(None, None, keeps=False)
+    assert found == (None, generation)
+    assert store.asked == []
+
+
+async def ask(
+    view: View, scope: SlotScope, request: Request, entry: Any = None, *, keeps: bool = False
+) -> ClaimRequest:
+    """The claim that is made."""
+    store = Store(granted(9))
+    token, generation = await Arbitration(services(view, store), scope, request).claim(entry, None, keeps=keeps)
+    (asked,) = store.asked
+    assert (token, generation) == (asked.token, 9)
+    assert (asked.node_id, asked.boot, asked.session, asked.topic) == (1, "boot", request.session, TOPIC)
+    return asked
+
+
+async def test_a_claim_brings_the_changelogs_newest_record() -> None:
+    view = View()
+    assert (await ask(view, SlotScope(TOPIC), CLAIM)).known is None
+    entry = known(view, 7, generation=5, session="pid:1", name="old")
+    asked = await ask(view, SlotScope(TOPIC), CLAIM, entry)
+    assert asked.known is not None
+    assert (asked.known.generation, asked.known.position, asked.known.session) == (5, 7, "pid:1")
+    assert (asked.mode, asked.asked, asked.returns_to) == (AccessMode.EXCLUSIVE, None, None)
+
+
+async def test_the_owner_of_a_deleted_topic_of_the_name_leaves_its_generation_alone() -> None:
+    view = View()
+    known(view, 7, generation=5, session="pid:1")
+    asked = await ask(view, SlotScope(TOPIC), CLAIM, None)
+    assert asked.known is not None
+    assert (asked.known.generation, asked.known.position, asked.known.session) == (5, 7, None)
+
+
+async def test_a_partitions_owner_from_before_the_topic_had_one_for_all_owns_nothing() -> None:
+    view = View()
+    served(view, 1)
+    entry = known(view, 7, partition_slot(0), generation=2, session="pid:1")
+    known(view, 8, generation=5, session="pid:2")
+    asked = await ask(view, SlotScope.of_partition(TOPIC, 0), CLAIM, entry)
+    assert asked.known is not None
+    assert (asked.known.generation, asked.known.position, asked.known.session) == (5, 7, None)
+
+
+@pytest.mark.parametrize(("keeps", "generation"), [(False, 5), (True, 2)])
+async def test_generations_do_not_fall_when_the_scope_was_changed(keeps: bool, generation: int) -> None:
+    view = View()
+    served(view, 1)
+    known(view, 6, generation=5, session="pid:2")
+    entry = known(view, 7, partition_slot(0), generation=2, session="pid:8")
+    asked = await ask(view, SlotScope.of_partition(TOPIC, 0), CLAIM, entry, keeps=keeps)
+    assert asked.known is not None
+    assert (asked.known.generation, asked.known.session) == (generation, "pid:8")
+
+
+async def test_a_partition_that_never_had_an_owner_begins_behind_the_wholes_generation() -> None:
+    view = View()
+    known(view, 6, generation=5, session="pid:2")
+    asked = await ask(view, SlotScope.of_partition(TOPIC, 0), CLAIM)
+    assert asked.known is not None
+    assert (asked.known.resource, asked.known.generation, asked.known.session) == (f"{TOPIC}/p0", 5, None)
+
+
+@pytest.mark.parametrize(("keeps", "released_ms", "returns_to"), [(True, 1, 5), (True, 0, None), (False, 1, None)])
+async def test_a_session_that_let_go_asks_for_its_generation_again(
+    keeps: bool, released_ms: int, returns_to: int | None
+) -> None:
+    view = View()
+    entry = known(view, 7, generation=5, session="pid:8", released_ms=released_ms)
+    assert (await ask(view, SlotScope(TOPIC), CLAIM, entry, keeps=keeps)).returns_to == returns_to
+
+
+async def test_who_deposes_claims_as_one_that_fences() -> None:
+    request = Request(Purpose.CLAIM, Session("pid:8"), mode=AccessMode.EXCLUSIVE, deposes=True, asked=3)
+    asked = await ask(View(), SlotScope(TOPIC), request)
+    assert (asked.mode, asked.asked) == (AccessMode.EXCLUSIVE_WITH_FENCING, 3)
+
+
+@pytest.mark.parametrize(
+    ("keeps", "node", "is_opened", "goes_on"),
+    [(True, 1, True, True), (True, 2, True, False), (False, 1, True, False), (True, 1, False, False)],
+)
+async def test_without_redis_the_node_that_served_last_goes_on_with_the_same_owner(
+    keeps: bool, node: int, is_opened: bool, goes_on: bool
+) -> None:
+    view = View()
+    entry, opened = known(view, 7, generation=5, session="pid:8"), served(view, node, 8) if is_opened else None
+    arbitration = Arbitration(services(view, Store(AWAY)), SlotScope(TOPIC), CLAIM)
+    if goes_on:
+        assert await arbitration.claim(entry, opened, keeps=keeps) == (None, 5)
+    else:
+        with pytest.raises(MetadataUnavailable):
+            await arbitration.claim(entry, opened, keeps=keeps)
+
+
+@pytest.mark.parametrize("is_sent", [True, False])
+async def test_only_a_claim_that_may_have_arrived_is_made_again(is_sent: bool) -> None:
+    store = Store(MetadataUnavailable(Reason.AWAY, "lost", maybe_applied=is_sent), granted(3))
+    arbitration = Arbitration(services(View(), store), SlotScope(TOPIC), CLAIM)
+    if is_sent:
+        token, generation = await arbitration.claim(None, None, keeps=False)
+        assert generation == 3
+        assert [asked.token for asked in store.asked] == [token, token]
+    else:
+        with pytest.raises(MetadataUnavailable):
+            await arbitration.claim(None, None, keeps=False)
+        assert len(store.asked) == 1
+
+
+async def test_a_withdrawal_needs_a_claim_and_no_answer() -> None:
+    store = Store(True, AWAY)
+    arbitration = Arbitration(services(View(), store), SlotScope(TOPIC), CLAIM)
+    await arbitration.abandon(None)
+    assert store.asked == []
+    await arbitration.abandon(b"1")
+    await arbitration.abandon(b"2")
+    assert store.asked == [(TOPIC, b"1"), (TOPIC, b"2")]
+
+
+# The right to serve -------------------------------------------------------------------------------------------------
+
+
+class Nodes(NodeDirectory):
+    """This node and others; every topic is placed on the last one."""
+
+    __slots__ = ()
+
+    def __init__(self, others: tuple[int, ...]) -> None:
+        super().__init__(NodeAddress(1, "node", 9092))
+        self.place(1, *others)
+
+    def place(self, *nodes: int) -> None:
+        self.placement = cast(Any, SimpleNamespace(nodes=dict.fromkeys(nodes), of_topic=lambda topic: nodes[-1]))
+
+
+def rights(
+    store: Store, view: View, *, live: tuple[int, ...] = (), applied: bool = True
+) -> tuple[ServingRights, Nodes]:
+    found = Nodes(live)
+    catalog = SimpleNamespace(is_applied_everywhere=applied)
+    return ServingRights(services(view, store), found, Tasks(print), cast(Any, catalog)), found
+
+
+def topic(name: str = TOPIC, *, serving: bool = False, may_move: bool = True) -> Any:
+    async def hand_back() -> None:
+        """At once."""
+
+    return SimpleNamespace(name=name, serving=serving, may_move=may_move, hand_back=hand_back)
+
+
+@pytest.mark.parametrize(
+    ("status", "serves", "raises"),
+    [
+        (ServeStatus.GRANTED, True, False),
+        (ServeStatus.HELD, False, False),
+        (ServeStatus.SETTLING, False, True),
+        (ServeStatus.UNREGISTERED, False, True),
+    ],
+)
+async def test_redis_says_who_serves(status: ServeStatus, serves: bool, raises: bool) -> None:
+    store = Store(ServeAnswer(status, Holder(1, "boot"), 0))
+    its, nodes = rights(store, View())
+    wanted = topic()
+    if raises:
+        with pytest.raises(NothingDoneError) as busy:
+            await its.take(wanted)
+        assert busy.value.code == BUSY
+    else:
+        assert await its.take(wanted) is serves
+    assert wanted.serving is serves
+    assert nodes.serving == ({b"orders": 1} if serves else {})
+    assert store.asked == [(TOPIC, 1, "boot", {"last_node": None})]
+
+
+@pytest.mark.parametrize(("last", "serves"), [(1, True), (2, False), (None, False)])
+async def test_without_redis_the_node_that_served_last_serves(last: int | None, serves: bool) -> None:
+    view, wanted = View(), topic()
+    if last is not None:
+        served(view, last)
+    its, _ = rights(Store(AWAY), view)
+    if serves:
+        assert await its.take(wanted)
+    else:
+        with pytest.raises(MetadataUnavailable):
+            await its.take(wanted)
+    assert wanted.serving is serves
+
+
+async def test_nothing_is_taken_while_policies_differ_or_the_topic_is_being_handed_over() -> None:
+    store = Store()
+    its, _ = rights(store, View(), applied=False)
+    with pytest.raises(NothingDoneError):
+        await its.take(topic())
+    its.moving.add(TOPIC)
+    assert not await its.take(topic())
+    assert store.asked == []
+
+
+def test_where_a_topic_is_served() -> None:
+    its, nodes = rights(Store(), View(), live=(2,))
+    assert not its.is_elsewhere(TOPIC)
+    its.heard({TOPIC: Holder(2, "x"), "own": Holder(1, "boot"), "dead": Holder(3, "x")})
+    assert [its.is_elsewhere(name) for name in (TOPIC, "own", "dead")] == [True, False, False]
+    its.forget(TOPIC)
+    assert not its.is_elsewhere(TOPIC)
+    assert not its.is_first_in_line(b"orders"), "it is placed on node 2"
+    nodes.place(2, 1)
+    assert [its.is_first_in_line(name) for name in (b"orders", b"dead")] == [True, False]
+    holders = (None, Holder(1, "boot"), Holder(1, "before"), Holder(2, "boot"))
+    assert [its.is_anothers(holder) for holder in holders] == [False, False, True, True]
+
+
+async def test_topics_stay_where_they_are_while_the_set_of_nodes_is_not_settled() -> None:
+    its, nodes = rights(Store(None), View(), live=(2,))
+    nodes.place(1, 2)
+    moving = topic(serving=True)
+    its.hand_out([moving])
+    assert (moving.serving, its.moving) == (True, set())
+    nodes.place(2, 1)
+    its.hand_out([moving])
+    assert (moving.serving, its.moving) == (True, set())
+
+
+async def test_a_topic_that_is_handed_over_is_served_there_also_if_redis_does_not_answer() -> None:
+    store = Store(None, AWAY)
+    its, nodes = rights(store, View(), live=(2,))
+    topics = [topic("a", serving=True), topic("b", serving=True), topic("c", serving=True, may_move=False), topic("d")]
+    its.hand_out(topics)
+    assert its.moving == {"a", "b"}
+    assert [found.serving for found in topics] == [False, False, True, False]
+    await wait_until(lambda: not its.moving, "both moves")
+    assert [asked[0] for asked in store.asked] == ["a", "b"]
+    assert nodes.serving == {b"a": 2}
+
+
+async def test_at_most_sixteen_topics_move_at_once() -> None:
+    its, _ = rights(Store(*[None] * 20), View(), live=(2,))
+    its.hand_out([topic(f"t{number}", serving=True) for number in range(20)])
+    assert len(its.moving) == 16
+    await wait_until(lambda: not its.moving, "the moves")
+
+
+# Queues -------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(eq=False)
+class Waiting:
+    """A topic as its queue is stored."""
+
+    name: str
+    serving: bool
+    queue: Any
+    scope: SlotScope
+
+
+async def test_queues_are_stored_together_and_only_those_that_this_node_serves() -> None:
+    store = Store(None, None)
+    tasks = Tasks(print)
+    queues = Queues(services(View(), store), tasks)
+
+    def waiting(name: str, *sessions: str, serving: bool = True) -> Any:
+        queue = SimpleNamespace(sessions=lambda: sessions)
+        return Waiting(name, serving, queue, SlotScope(name))
+
+    for found in (waiting("a", "pid:1", "pid:2"), waiting("b", "pid:3", serving=False)):
+        queues.changed(found)
+    await wait_until(lambda: store.asked, "the queue")
+    assert store.asked == [("a", 1, "boot", ("pid:1", "pid:2"), {"resource": "a"})]
+    queues.changed(waiting("a"))
+    await wait_until(lambda: len(store.asked) == 2, "the next one")
+
+
+async def test_the_queue_of_the_last_node_is_empty_if_redis_does_not_answer() -> None:
+    async with cluster() as paper:
+        node = paper.node()
+        paper.redis.queues[TOPIC] = ["pid:1", "pid:2"]
+        assert await node.env.queues.of(node.whole) == ["pid:1", "pid:2"]
+        paper.redis.is_away = True
+        assert await node.env.queues.of(node.whole) == []
