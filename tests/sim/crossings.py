@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 KINDS: Final = frozenset({"hold answers", "delay append"})
 """Of steps that crossings alone have."""
-_PRODUCE, _FETCH, _END_TXN, _INIT_PRODUCER_ID, _DESCRIBE_PRODUCERS = 0, 1, 26, 22, 61
+_PRODUCE, _FETCH, _LIST_OFFSETS, _END_TXN, _INIT_PRODUCER_ID, _DESCRIBE_PRODUCERS = 0, 1, 2, 26, 22, 61
 _OWNERSHIP: Final = "__sidecar_default"
 _OWNED: Final = ("owned", "ledger", "split", "tallied", "queued")
 _BESIDE: Final = ("shared", "counted")
@@ -37,7 +37,10 @@ def add(history: History) -> History:
     kinds = sorted({step.kind for step in history.steps})
     gone = {kind for kind in kinds if rng.random() < 0.5}
     quiet = tuple(step for step in history.steps if step.kind not in gone)
-    found = _of_its_nodes(cross(rng, replace(history, steps=quiet)))
+    found = cross(rng, replace(history, steps=quiet))
+    if not any(step.kind == "produce" for step in found.steps):
+        found = _with(found, *(step for step in history.steps if step.kind == "produce"))
+    found = _of_its_nodes(found)
     last = max((step.at for step in found.steps), default=0.0)
     steps = tuple(sorted(found.steps, key=lambda step: step.at))
     return replace(found, steps=steps, length=max(found.length, round(last + 0.3, 4)))
@@ -159,7 +162,7 @@ def _failures(rng: random.Random, history: History) -> History:
     libraries = ("java", "librdkafka", "librdkafka", "plain")
     work = [produce(rng, 0.05, topic, "busy", library=rng.choice(libraries), every=0.004, batches=120, partitions=1)]
     errors = [
-        _error(rng, rng.uniform(0.3, 0.9), (6, 7, 7, 20, 19, 56), (1, 1, 2, 6), after_append=rng.random() < 0.7)
+        _error(rng, rng.uniform(0.3, 0.9), (6, 6, 56, 56, 7, 19), (1, 1, 1, 6), after_append=rng.random() < 0.8)
         for _ in range(rng.choice((1, 2, 4)))
     ]
     rest = [
@@ -181,7 +184,7 @@ def _silent_broker(rng: random.Random, history: History) -> History:
         for index in range(rng.choice((1, 2)))
     ]
     lasts = round(rng.uniform(2.4, 4.0), 4)
-    if rng.random() < 0.5:
+    if rng.random() < 0.8:
         steps.append(Step(round(at, 4), "freeze broker", {"broker": broker, "lasts": lasts}))
     else:
         steps.append(Step(round(at, 4), "cut brokers", {"one": broker, "other": -1, "lasts": lasts}))
@@ -204,6 +207,8 @@ def _between(
         {"api": _DESCRIBE_PRODUCERS, "after": rng.choice((0, 1, 1, 2, 3)), "of": topic},
         {"api": _END_TXN, "after": rng.choice((0, 1)), "of": topic},
         {"api": _FETCH, "after": 0, "of": topic},
+        {"api": _LIST_OFFSETS, "after": rng.choice((1, 2, 3, 4)), "of": topic},
+        {"api": _LIST_OFFSETS, "after": rng.choice((1, 2, 3, 4)), "of": topic},
         {"api": _PRODUCE, "after": rng.choice((0, 1, 2)), "of": _OWNERSHIP},
     ))  # fmt: skip
     return [
@@ -253,7 +258,7 @@ def _changes(rng: random.Random, history: History) -> History:
         Step(round(at, 4), "as asked", {**asked, "kind": kind, "args": args}),
         _rival(rng, at + 0.01, topic),
     ]
-    if rng.random() < 0.1:
+    if rng.random() < 0.25:
         lasts = _lasts(rng, 0.3)
         steps += [Step(round(at - 0.02, 4), "kill broker", {"broker": each, "lasts": lasts}) for each in (1, 2, 3)]
     if kind == "elect" and rng.random() < 0.5:  # what the former leader alone has is not committed
@@ -322,7 +327,7 @@ def _crowd(rng: random.Random, history: History) -> History:
     """Many sessions write beside each other, more than there are slots: they come, leave and come back."""
     topic = rng.choice(_BESIDE)
     shape = replace(history.shape, nodes=2, brief=False, settings=(), pool=POOL)
-    count, length, at_once = rng.choice((6, 9, 14)), 1.5, round(rng.uniform(0.5, 0.9), 4)
+    count, length, at_once = rng.choice((8, 12, 15)), 1.5, round(rng.uniform(0.5, 0.9), 4)
     steps: list[Step] = []
     for number in range(count):
         app, at = f"crowd{number}", rng.uniform(0.0, 0.9)
@@ -439,8 +444,14 @@ def _repeats(rng: random.Random, history: History) -> History:
             Step(at, "hold answers", {"topic": topic, "lasts": 0.2}),
             Step(at, "hold answers", {"topic": _OWNERSHIP, "lasts": 0.2}),
         )))  # fmt: skip
-    if rng.random() < 0.5:  # a node dies as it records a drop
-        at = round(rng.uniform(0.4, 0.9), 4)
+    at, kind = round(rng.uniform(0.4, 0.9), 4), rng.choice(("in flight", "held drop", "dies"))
+    if kind != "dies":  # ids come again while the first batch is in flight, or the record of a drop
+        about = topic if kind == "in flight" else _OWNERSHIP
+        steps.append(Step(at, "hold answers", {"topic": about, "lasts": 0.4}))
+        steps.append(Step(round(at + 0.03, 4), "restart", {"app": "again0"}))
+    if kind == "held drop":
+        steps.append(_disturb(rng, history, round(at + rng.uniform(0.1, 0.3), 4), topic))
+    if kind == "dies":  # a node dies as it records a drop
         dies = {"node": 0, "fuse": rng.choice((1, 1, 3)), "lasts": 0.2, "silently": False}
         steps.append(Step(at, "restart", {"app": "again0"}))
         asked = {**_AT_A_RECORD, "after": rng.choice((0, 0, 1)), "kind": "kill node", "args": dies}
@@ -486,11 +497,12 @@ def _claims(rng: random.Random, history: History) -> History:
             {"strings": 1}, {"strings": 1}, {"strings": 2}, {"group": "group0", "topic": "guarded", "partitions": [0]},
         ))  # fmt: skip
         steps.append(Step(round(rng.uniform(0.0, 0.8), 4), "claim", claim(**about, lasts=_lasts(rng, 0.05, 0.5, 1.5))))
-    for _ in range(rng.choice((1, 2, 3))):
+    together = {"other": "guests", "share": 0.7}
+    for node in range(1, history.shape.nodes + 1):
+        steps.append(Step(round(rng.uniform(0.4, 1.2), 4), "reset", {"node": node, **together}))
+    for _ in range(rng.choice((0, 1, 2))):
         node, at = rng.randint(1, history.shape.nodes), round(rng.uniform(0.2, 0.9), 4)
         steps.append(rng.choice((
-            Step(at, "reset", {"node": node, "other": "guests", "share": 0.7}),
-            Step(at, "reset", {"node": node, "other": "guests", "share": 0.7}),
             Step(at, "stop redis", {"lasts": 0.6}),
             Step(at, "cut path", {"node": node, "other": "redis", "lasts": 1.0}),
             Step(at, "freeze node", {"node": node, "lasts": 1.0, "timers_first": False}),
@@ -527,7 +539,7 @@ def _versions(rng: random.Random, history: History) -> History:
 
 
 _CROSSINGS: Final[dict[Callable[[random.Random, History], History], float]] = {
-    _late_answers: 2, _late_append: 4, _timed_out: 2, _renewed: 2, _failures: 3, _silent_broker: 2, _dies: 4, _stops: 3,
+    _late_answers: 2, _late_append: 4, _timed_out: 2, _renewed: 2, _failures: 3, _silent_broker: 3, _dies: 4, _stops: 4,
     _changes: 4, _incomplete: 4, _without_redis: 2, _used_up: 0.5, _crowd: 4, _returning: 1, _waiting: 1, _raises: 4,
-    _repeats: 3, _back_again: 2, _many_names: 1, _claims: 3, _audience: 1, _versions: 0.5,
+    _repeats: 3, _back_again: 2, _many_names: 2, _claims: 4, _audience: 1, _versions: 0.5,
 }  # fmt: skip

@@ -92,9 +92,9 @@ class Mix:
     versions: float = 0.3
     scenes: float = 0.15
     removals: float = 0.2
-    crossings: float = 0.0
-    wide: float = 0.0
-    releases: float = 0.0
+    crossings: float = 0.5
+    wide: float = 0.02
+    releases: float = 0.02
 
 
 USUAL: Final = Mix()

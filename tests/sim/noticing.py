@@ -244,10 +244,10 @@ def _leads_no_more(call: Any, link: Any, reply: Any) -> bool:
     return found
 
 
-@_at(SlotWriter, "numbering_lost")
-def _numbering_lost(call: Any, writer: Any, lane: Lane) -> None:
-    _note("given up in doubt", writer.writes_under(lane))
-    call(writer, lane)
+@_at(Lane, "_drop")
+def _given_up(call: Any, lane: Lane, append: Any, outcome: Any) -> None:
+    _note("given up in doubt", append.in_doubt)
+    call(lane, append, outcome)
 
 
 # Fences -----------------------------------------------------------------------------------------------------------
