@@ -14,6 +14,7 @@ from collections import defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any, cast
 from uuid import UUID
 
@@ -35,11 +36,12 @@ from sidecar.exclusive.ownership import Held
 from sidecar.exclusive.partitions import PartitionedTopic, Topic
 from sidecar.exclusive.policies import PolicyBook, PolicyFields, Scope
 from sidecar.exclusive.topic import GovernedTopic
+from sidecar.forwarder.forwarder import WholeRequest
 from sidecar.forwarder.lane import Lane, LaneOwner
 from sidecar.forwarder.outcome import Outcome
 from sidecar.forwarder.sequences import Append, PlainSequences
 from sidecar.network.tasks import Tasks
-from sidecar.protocol.batch import read_header, stamp
+from sidecar.protocol.batch import read_header, read_numbers, stamp
 from sidecar.protocol.caller import FencedError, TopicLayout, UnknownTopicError, UpstreamError
 from sidecar.protocol.calls.logs import Fetched, FetchPartition, ListedOffset, ListOffsets, OffsetAt
 from sidecar.protocol.calls.transactions import (
@@ -54,6 +56,7 @@ from sidecar.protocol.calls.transactions import (
     WriteTxnMarkers,
 )
 from sidecar.protocol.ids import Offset, ProducerEpoch, ProducerId, Stamp, TopicPartition
+from sidecar.protocol.produce import ProducePart
 from sidecar.protocol.session import Caller, Session
 from tests.unit.exclusive.paper_kafka import Batch, Partition
 from tests.unit.forwarder.paper import record_batch
@@ -231,6 +234,8 @@ class Redis:
         self.owners: dict[str, Ownership] = {}
         self.queues: dict[str, list[str]] = defaultdict(list)
         self.claims: list[ClaimRequest] = []
+        self.deleted: list[str] = []
+        """The policies that were deleted."""
         self.open: set[bytes] = set()
         """Tokens of claims that are neither published nor withdrawn."""
 
@@ -284,6 +289,11 @@ class Redis:
         self._reached()
         self.owners[owned.resource] = replace(owned, session=None)
 
+    async def delete_policy(self, name: str, *_: Any, **__: Any) -> int:
+        self._reached()
+        self.deleted.append(name)
+        return 1 + len(self.deleted)
+
     async def queue(self, resource: str) -> list[str]:
         self._reached()
         return self.queues[resource]
@@ -336,7 +346,7 @@ class Changelog:
     def fenced(self, snapshots_of: str | None = None) -> dict[str, list[int]]:
         return {OWNERSHIP.topic: [OWNERSHIP.partition]}
 
-    def journal(self, writer: Stamp) -> Journal:
+    def journal(self, writer: Stamp, *, until: float = 0.0) -> Journal:
         return Journal(self._kafka, writer)
 
 
@@ -433,7 +443,12 @@ class Node:
         self.nodes.serve({topic.encode(): node for topic, node in self.redis.serving.items()})
 
     def _changed(self, change: Change) -> None:
-        if change.key.kind is Kind.OWNERSHIP:
+        """As `GovernedTopics`."""
+        if change.key.kind is Kind.POLICY:
+            if self.env.catalog.read().effective(TOPIC) is None:
+                self.topic.is_dropped = True
+                self.tasks.start(self.topic.ungoverned())
+        elif change.key.kind is Kind.OWNERSHIP:
             self.env.deposed.note(change.key, change.after.value if change.after is not None else None)
             self.topic.changed(change)
         else:
@@ -460,7 +475,21 @@ class Node:
         for part in self.topic.parts:
             await part.writer.operations.over()
 
-    # As `Forwarder`
+    # As `Forwarder`, and as its link to the broker
+
+    def link_of(self, lane: Lane) -> Node:
+        return self
+
+    def take_whole(self) -> bool:
+        return True
+
+    def send_whole(self, request: WholeRequest, sent: Sequence[tuple[Lane, Append]]) -> None:
+        for lane, append in sent:
+            self.kafka.ship(lane, append)
+
+    def admit(self, size: int) -> bool:
+        self.held += size
+        return True
 
     def lane(
         self, topic: bytes, partition: int, by: Stamp, plain: PlainSequences | None, owner: LaneOwner, topic_id: UUID
@@ -494,7 +523,7 @@ class Client:
     ) -> None:
         Client._connections += 1
         self.connection, self.is_open = Client._connections, True
-        self.number, self.epoch = number, 0
+        self.number, self.epoch, self.age_s = number, 0, 0.0
         self.next: dict[int, int] = defaultdict(int)
         session = Session(f"pid:{number}") if number >= 0 else Session.by_connection(1, "boot", self.connection)
         name = name or f"app-{number}"
@@ -507,36 +536,62 @@ class Client:
     def session(self) -> Session:
         return self.claimant.session
 
-    def _batch(self, values: Sequence[int], partition: int, sequence: int | None) -> memoryview:
+    def batch(self, *values: int, partition: int = 0, sequence: int | None = None) -> memoryview:
+        """Its next batch; its records are `age_s` old."""
         batch = record_batch([b"%d" % value for value in values or (0,)])
+        for at in (27, 35) if self.age_s else ():
+            written = int.from_bytes(batch[at : at + 8], "big") - int(self.age_s * 1000)
+            batch[at : at + 8] = written.to_bytes(8, "big")
         if sequence is None:
             sequence = self.next[partition]
             self.next[partition] += max(1, len(values))
-        if self.number >= 0:
-            stamp(batch, 0, len(batch), self.number, self.epoch, sequence)
+        who = (self.number, self.epoch, sequence) if self.number >= 0 else (-1, -1, -1)
+        stamp(batch, 0, len(batch), *who)
         return memoryview(batch)
 
     def offer(
-        self, node: Node, *values: int, partition: int = 0, sequence: int | None = None, timeout_ms: int = 30_000
+        self,
+        node: Node,
+        *values: int,
+        partition: int = 0,
+        sequence: int | None = None,
+        timeout_ms: int = 30_000,
+        to: Callable[[Offer], None] | None = None,
     ) -> asyncio.Future[Outcome]:
-        """Offer its next batch to a node; the future has the answer. `sequence`: send this one (again) instead."""
+        """Offer its next batch to a node's topic, or `to` a part of it; the future has the answer. `sequence`: send
+        this one (again) instead.
+        """
         answered: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
-        batch = self._batch(values, partition, sequence)
+        batch = self.batch(*values, partition=partition, sequence=sequence)
         node.held += len(batch)
         header = read_header(batch, 0, len(batch))
         offer = Offer(
             self.claimant, "host", partition, header, batch, timeout_ms, lambda: self.is_open, answered.set_result
         )
-        node.topic.offer(offer)
+        (to or node.topic.offer)(offer)
         return answered
 
     def forwarded(self, node: Node, value: int, *, sequence: int, partition: int = 0) -> bool:
         """Whether a batch goes on without a decision."""
-        batch = self._batch([value], partition, sequence)
+        batch = self.batch(value, partition=partition, sequence=sequence)
         header = read_header(batch, 0, len(batch))
         is_taken = node.topic.forward(self.claimant, partition, header, batch, 30_000, lambda _: None)
         node.held += len(batch) if is_taken else 0
         return is_taken
+
+    def forwarded_whole(self, node: Node, *batches: tuple[int, memoryview]) -> dict[int, int] | None:
+        """The errors by partition, once they are known, of a request that goes on whole; None if it does not."""
+        errors: dict[int, int] = {}
+
+        def settle(part: ProducePart, _: object, outcome: Outcome) -> None:
+            errors[part.partition] = outcome.error
+
+        parts: list[Any] = []
+        for partition, batch in batches:
+            parts.append((ProducePart(TOPIC.encode(), partition, 0, len(batch)), batch, read_numbers(batch)))
+        asker: Any = SimpleNamespace(settle_outcome=settle)
+        request = WholeRequest(cast(Any, None), 0, 30_000, parts, asker)
+        return errors if node.topic.forward_whole(self.claimant, request) else None
 
     async def send(self, node: Node, *values: int, partition: int = 0, sequence: int | None = None) -> int:
         """Offer a batch, and return the error of its answer."""

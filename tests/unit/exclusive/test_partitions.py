@@ -6,7 +6,7 @@ import pytest
 
 from metadata.ownership import AccessMode
 from sidecar.exclusive.partitions import PartitionedTopic
-from sidecar.exclusive.policies import Scope
+from sidecar.exclusive.policies import PolicyBook, PolicyFields, Scope
 from sidecar.protocol.calls.transactions import EndTxn, InitProducerId
 from tests.unit.exclusive.paper_cluster import GRACE_S, TOPIC, Client, Cluster, Node, cluster
 
@@ -239,6 +239,54 @@ async def test_a_record_of_another_node_shows_who_owns_a_partition_now() -> None
         other.topic.served_elsewhere()
         other.env.late = GRACE_S - 1
         assert topic_of(other).of(0).owner.current is not None
+
+
+async def test_a_serving_node_does_not_follow_the_record_of_another_until_kafka_refuses_it() -> None:
+    async with cluster() as paper:
+        node, _, _ = await two(paper)
+        other = paper.node(scope=Scope.PARTITION)
+        paper.move(other)
+        assert await Client(9, FENCING).send(other, 3) == 0
+        node.read()
+        assert owners(node) == {0: "pid:7", 1: "pid:8"}
+
+
+async def test_a_record_of_the_whole_topic_is_no_partitions() -> None:
+    async with cluster() as paper:
+        node, whole = paper.node(scope=Scope.PARTITION), paper.node()
+        assert await Client(7).send(whole, 1) == 0
+        node.read()
+        assert owners(node) == {}
+
+
+async def test_a_partitions_slot_is_fenced_on_its_partition_alone() -> None:
+    async with cluster() as paper:
+        await two(paper)
+        slots = [next(batch.producer_id for batch in paper.kafka.log(index).log if batch.values) for index in (0, 1)]
+        other = paper.node(scope=Scope.PARTITION)
+        paper.move(other)
+        assert await Client(7).send(other, 3, sequence=1) == 0
+        await other.topic.keep_alive()
+        assert slots[1] not in paper.kafka.log(0).remembered()
+        assert slots[0] not in paper.kafka.log(1).remembered()
+
+
+async def test_a_policy_that_changes_while_the_master_slot_is_taken_ends_that() -> None:
+    async with cluster() as paper:
+        node = paper.node(scope=Scope.PARTITION)
+
+        async def change(request: object) -> None:
+            paper.kafka.before = None
+            policy = PolicyFields(AccessMode.EXCLUSIVE, deduplication=True, scope=Scope.PARTITION)
+            node.env.catalog.book = PolicyBook({TOPIC: policy})
+            node.topic.policy_changed()
+
+        paper.kafka.before = change
+        assert await Client(7).send(node, 1) == BUSY
+        node.allow(AccessMode.EXCLUSIVE, Scope.PARTITION)
+        node.topic.policy_changed()
+        assert await Client(8).send(node, 2) == 0
+        assert owners(node) == {0: "pid:8"}
 
 
 async def test_batches_in_order_are_forwarded_at_once() -> None:

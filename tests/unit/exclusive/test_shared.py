@@ -13,6 +13,7 @@ from sidecar.exclusive import answers
 from sidecar.exclusive.newcomers import Refusals
 from sidecar.exclusive.shared import SharedSessions
 from sidecar.protocol.calls.transactions import InitProducerId
+from sidecar.v1 import state_pb2 as state
 from tests.unit.exclusive.paper_cluster import GRACE_S, TOPIC, Client, Cluster, Node, cluster
 from tests.wait import wait_until
 
@@ -233,6 +234,28 @@ async def test_an_epoch_that_is_raised_while_the_master_slot_is_lost_is_not_writ
         assert paper.kafka.log().values == [1, 2]
 
 
+async def test_each_slot_epoch_is_an_event() -> None:
+    async with cluster() as paper:
+        node, first, _ = await two(paper)
+        first.epoch = 1
+        assert await first.send(node, 3, sequence=0) == 0
+        events = node.changelog.events
+        await wait_until(lambda: len(events) == 3, "the events")
+        assert [(event.kind, event.session) for event in events] == [
+            (state.Event.CLAIMED, session) for session in ("pid:7", "pid:8", "pid:7")
+        ]
+        assert events[0].producer_id == events[2].producer_id
+        assert events[0].producer_epoch + 1 == events[2].producer_epoch
+
+
+async def test_a_session_whose_record_is_not_written_yet_is_its_first_clients() -> None:
+    async with cluster() as paper:
+        node, _, _ = await two(paper)
+        first = Client(9).offer(node, 3)
+        stranger = Client(9, name="stranger").offer(node, 4, to=node.whole.shared.offer)
+        assert ((await stranger).error, (await first).error) == (POLICY_VIOLATION, 0)
+
+
 # Between nodes and policies -----------------------------------------------------------------------------------------
 
 
@@ -247,6 +270,31 @@ async def test_sessions_go_on_at_the_next_node_and_an_owner_waits_for_them() -> 
         assert paper.kafka.log().values == [1, 2, 3]
         other.env.late = GRACE_S
         assert await Client(9, AccessMode.EXCLUSIVE).send(other) == POLICY_VIOLATION, "one is connected"
+
+
+async def test_a_session_gets_its_own_slot_back_at_the_next_node_whoever_comes_first() -> None:
+    async with cluster() as paper:
+        await two(paper)
+        other = paper.node(SHARED)
+        paper.move(other)
+        for number in (8, 7):
+            back = Client(number)
+            assert [await back.send(other, 9, sequence=0), await back.send(other, number, sequence=1)] == [REPEAT, 0]
+        assert len(other.changelog.view.opened(TOPIC)) == 3
+        assert len(stamps(paper)) == 2
+
+
+async def test_the_next_node_renews_the_fences_of_sessions_that_did_not_come_back() -> None:
+    async with cluster() as paper:
+        await two(paper)
+        other = paper.node(SHARED)
+        paper.move(other)
+        assert await Client(8).send(other, 3, sequence=1) == 0
+        log = paper.kafka.log().log
+        marks = {stamp: sum(batch.producer_id == stamp for batch in log) for stamp in stamps(paper)}
+        await other.topic.keep_alive()
+        after = {stamp: sum(batch.producer_id == stamp for batch in log) for stamp in stamps(paper)}
+        assert after == {stamp: count + 1 for stamp, count in marks.items()}
 
 
 async def test_a_topic_is_free_when_no_shared_session_of_the_last_node_comes_back() -> None:

@@ -10,15 +10,18 @@ from typing import Any
 import pytest
 
 from metadata.ownership import AccessMode
+from sidecar.changelog import Key, Kind, Record
 from sidecar.exclusive.ownership import Awaited, Leaving, Owned
+from sidecar.exclusive.policies import PolicyBook, PolicyFields
 from sidecar.exclusive.slots import GenerationError
+from sidecar.fencing.expiry import KeepAlive
 from sidecar.protocol.calls.transactions import EndTxn, InitProducerId
 from sidecar.protocol.errors import KafkaError
 from tests.unit.exclusive.paper_cluster import GRACE_S, TOPIC, Client, Cluster, Node, cluster
 from tests.wait import wait_until
 
 NOT_THERE, BUSY, MOVED, TIMED_OUT = 3, 5, 6, 7
-POLICY_VIOLATION, GAP, REPEAT, STALE, DEPOSED = 44, 45, 46, 47, 90
+TOO_OLD, POLICY_VIOLATION, GAP, REPEAT, STALE, DEPOSED = 32, 44, 45, 46, 47, 90
 FENCING, WAITING, EXCLUSIVE = (
     AccessMode.EXCLUSIVE_WITH_FENCING,
     AccessMode.WAIT_FOR_EXCLUSIVE,
@@ -109,6 +112,75 @@ async def test_batches_in_order_are_forwarded_at_once_and_no_others() -> None:
         assert len(paper.kafka.calls) == calls
         await node.settled()
         assert paper.kafka.log().values == [1, 2]
+
+
+async def test_a_whole_request_goes_on_or_none_of_it() -> None:
+    async with cluster() as paper:
+        node, owner = await owned(paper)
+        reported = len(node.reports("governed_produce"))
+        batches = owner.batch(2, 3), owner.batch(4, partition=1)
+        whole = owner.forwarded_whole(node, *enumerate(batches))
+        assert whole is not None
+        await wait_until(lambda: whole == {0: 0, 1: 0}, "the answers")
+        (report,) = node.reports("governed_produce")[reported:]
+        assert report == (TOPIC, 3, sum(map(len, batches)))
+        assert (paper.kafka.log(0).values, paper.kafka.log(1).values) == ([1, 2, 3], [4])
+
+
+async def test_a_whole_request_does_not_go_on_unless_all_of_it_may() -> None:
+    async with cluster() as paper:
+        node, owner = await owned(paper)
+        fresh, second = owner.batch(2, sequence=1), owner.batch(3, partition=1, sequence=0)
+        owner.age_s = 3600.0
+        old = owner.batch(3, partition=1, sequence=0)
+        assert owner.forwarded_whole(node, (0, fresh), (1, old)) is None
+        assert owner.forwarded_whole(node, (1, old), (0, fresh)) is None
+        assert owner.forwarded_whole(node, (0, fresh), (2, second)) is None, "no such partition"
+        assert Client(7).forwarded_whole(node, (0, fresh)) is None, "another connection"
+        assert Client(8).forwarded_whole(node, (0, fresh)) is None
+        node.whole.lose_epoch()
+        assert owner.forwarded_whole(node, (0, fresh)) is None, "an operation is under way"
+        await node.settled()
+        assert owner.forwarded_whole(node, (0, fresh)) is None, "nothing was decided since the takeover"
+        owner.age_s = 0.0
+        assert await owner.send(node, 2, sequence=1) == 0
+        assert owner.forwarded_whole(node, (0, owner.batch(4, sequence=2)), (1, second)) is not None
+        await wait_until(lambda: paper.kafka.log(1).values == [3], "the request")
+
+
+async def test_a_whole_request_does_not_overtake_a_batch_that_failed() -> None:
+    async with cluster() as paper:
+        node, owner = await owned(paper)
+        paper.kafka.holding = True
+        failed = owner.offer(node, 2)
+        paper.kafka.deliver(MOVED)
+        assert owner.forwarded_whole(node, (0, owner.batch(3, sequence=2))) is None
+        whole = owner.forwarded_whole(node, (1, owner.batch(4, partition=1)))
+        assert whole is not None
+        await wait_until(lambda: len(paper.kafka.under_way) == 2, "the batch that goes again")
+        paper.kafka.deliver()
+        assert ((await failed).error, whole) == (0, {1: 0})
+        assert owner.forwarded_whole(node, (0, owner.batch(3, sequence=2))) is not None
+        await wait_until(lambda: paper.kafka.under_way, "the batch behind it")
+        paper.kafka.deliver()
+        assert paper.kafka.log().values == [1, 2, 3]
+
+
+async def test_records_that_are_too_old_go_no_way() -> None:
+    async with cluster() as paper:
+        node, owner = await owned(paper)
+        owner.age_s = 3600.0
+        assert not owner.forwarded(node, 2, sequence=1)
+        assert await owner.send(node, 2, sequence=1) == BUSY, "how old they may be is not known yet"
+        node.whole.upkeep.read(keep_alive(3600.0, oldest=1800.0))
+        assert await owner.send(node, 2, sequence=1) == TOO_OLD
+        node.whole.upkeep.read(keep_alive(3600.0, oldest=7200.0))
+        assert await owner.send(node, 2, sequence=1) == 0
+        assert paper.kafka.log().values == [1, 2]
+
+
+def keep_alive(interval: float, *, oldest: float) -> KeepAlive:
+    return KeepAlive(interval, "a setting", oldest=oldest)
 
 
 # Sequences ----------------------------------------------------------------------------------------------------------
@@ -409,6 +481,50 @@ async def test_a_node_that_hands_the_topic_back_finishes_what_is_in_flight() -> 
         assert node.reports("topic_forgotten") == [(TOPIC,)]
 
 
+async def test_a_topic_is_handed_back_behind_the_operation_that_is_under_way() -> None:
+    async with cluster() as paper:
+        node, owner = paper.node(), Client(7)
+        offered = owner.offer(node, 1)
+        await node.whole.hand_back()
+        assert (await offered).error == 0
+        assert not node.whole.serving
+
+
+async def test_a_policy_that_changes_during_a_takeover_ends_it() -> None:
+    """Whether there are sequence ids is decided before the fence."""
+    async with cluster() as paper:
+        node, owner = paper.node(), Client(7)
+
+        async def change(request: Any) -> None:
+            paper.kafka.before = None
+            node.env.catalog.book = PolicyBook({TOPIC: PolicyFields(access_mode=EXCLUSIVE, deduplication=True)})
+            node.topic.policy_changed()
+
+        paper.kafka.before = change
+        assert await owner.send(node, 1) == BUSY
+        assert (node.whole.written_under, node.holder) == (None, None)
+        node.allow(EXCLUSIVE)
+        node.topic.policy_changed()
+        assert await Client(8).send(node, 2) == TIMED_OUT, "the takeover was committed"
+        assert await owner.send(node, 3, sequence=0) == 0
+        assert paper.kafka.log().values == [3]
+
+
+async def test_a_serving_node_does_not_follow_the_record_of_another_until_kafka_refuses_it() -> None:
+    async with cluster() as paper:
+        node, owner = await owned(paper)
+        other = paper.node()
+        paper.move(other)
+        assert await Client(8, FENCING).send(other, 5) == 0
+        node.read()
+        assert node.holder is not None
+        assert node.holder.session == owner.session
+        node.whole.serving = False
+        assert await Client(9, FENCING).send(other, 6) == 0
+        node.read()
+        assert node.holder.session == "pid:9"
+
+
 async def test_a_topic_without_a_policy_has_no_owner_and_grants_nothing() -> None:
     async with cluster() as paper:
         node, owner = await owned(paper)
@@ -419,6 +535,104 @@ async def test_a_topic_without_a_policy_has_no_owner_and_grants_nothing() -> Non
         assert not node.whole.serving
         assert await owner.send(node, 2) == MOVED
         assert paper.kafka.log().values == [1]
+
+
+# The end of a policy that a client made -----------------------------------------------------------------------------
+
+
+def by_client(paper: Cluster, node: Node) -> None:
+    """The topic's policy is one that a client made."""
+    record = PolicyFields(access_mode=AccessMode.SHARED).to_record(1, 0, by_client=True)
+    paper.kafka.append_records([Record(Key(Kind.POLICY, TOPIC), record).encode()])
+    node.read()
+
+
+async def test_a_policy_that_nobody_uses_ends_and_the_topic_with_it() -> None:
+    async with cluster() as paper:
+        node, owner = paper.node(), Client(7, EXCLUSIVE)
+        by_client(paper, node)
+        assert await owner.send(node, 1) == 0
+        await node.whole.ending.end_policy()
+        assert paper.redis.deleted == [], "its owner is connected"
+        node.close(owner)
+        await node.settled()
+        await node.whole.ending.end_policy()
+        await wait_until(lambda: not node.whole.serving, "the end")
+        await node.settled()
+        assert paper.redis.deleted == [TOPIC]
+        assert (node.env.catalog.book.effective(TOPIC), node.whole.has_slot, node.holder) == (None, False, None)
+        assert await Client(8, EXCLUSIVE).send(node, 2) == MOVED
+
+
+async def test_a_policy_stays_if_no_node_serves_its_topic_yet() -> None:
+    async with cluster() as paper:
+        first, owner = paper.node(), Client(7, EXCLUSIVE)
+        by_client(paper, first)
+        assert await owner.send(first, 1) == 0
+        first.close(owner)
+        await first.settled()
+        node = paper.node()
+        node.env.catalog.read()
+        paper.move(node)
+        await node.whole.ending.end_policy()
+        assert paper.redis.deleted == []
+        assert node.whole.serving
+        await node.whole.ending.end_policy()
+        assert paper.redis.deleted == [TOPIC]
+
+
+@pytest.mark.parametrize("happens", ["another node takes the topic", "an operator sets the policy"])
+async def test_a_policy_that_is_wanted_again_meanwhile_stays(happens: str) -> None:
+    async with cluster() as paper:
+        node, owner = paper.node(), Client(7, EXCLUSIVE)
+        by_client(paper, node)
+        assert await owner.send(node, 1) == 0
+        node.close(owner)
+        await node.settled()
+        other = paper.node()
+        other.env.catalog.read()
+
+        async def before(request: Any) -> None:
+            if not isinstance(request, InitProducerId) or not (request.transactional_id or "").endswith("policy"):
+                return
+            paper.kafka.before = None
+            if happens == "an operator sets the policy":
+                record = PolicyFields(access_mode=AccessMode.SHARED).to_record(2, 0)
+                paper.kafka.append_records([Record(Key(Kind.POLICY, TOPIC), record).encode()])
+            else:
+                paper.move(other)
+                assert await Client(8, EXCLUSIVE).send(other, 2) == 0
+
+        paper.kafka.before = before
+        await node.whole.ending.end_policy()
+        assert paper.kafka.before is None
+        assert paper.redis.deleted == []
+        assert not node.whole.is_dropped
+
+
+@pytest.mark.parametrize(
+    ("mode", "is_connected", "is_used"),
+    [(EXCLUSIVE, True, True), (EXCLUSIVE, False, False), (AccessMode.SHARED, True, True), (None, True, False)],
+)
+async def test_who_uses_a_policy(mode: AccessMode | None, is_connected: bool, is_used: bool) -> None:
+    async with cluster() as paper:
+        node, client = paper.node(AccessMode.SHARED), Client(7, mode)
+        assert await client.send(node, 1) == 0
+        if not is_connected:
+            node.close(client)
+            await node.settled()
+        assert node.whole.ending.use().is_on(node.env.now()) is is_used
+
+
+async def test_a_session_that_waits_uses_the_policy_until_it_stops_to_try() -> None:
+    async with cluster() as paper:
+        node, owner = await owned(paper)
+        assert await Client(8, WAITING).send(node) == TIMED_OUT
+        node.close(owner)
+        await node.settled()
+        assert node.whole.ending.use().is_on(node.env.now())
+        node.env.late = GRACE_S
+        assert not node.whole.ending.use().is_on(node.env.now())
 
 
 # Failover -----------------------------------------------------------------------------------------------------------
