@@ -139,17 +139,17 @@ class Run:
         for number, result in enumerate(left, 1):
             mutant = self._mutants[result.id]
             reaching, played = seeds.for_mutant(mutant)[:most], 0
-            verdict, by, cpu_s = "survives", "", 0.0
+            verdict, by, before = "survives", "", seeds.cpu_s
             try:
                 for each in seeds.run(mutant, reaching):
-                    played, cpu_s = played + 1, each.cpu_s
+                    played += 1
                     if each.wrong:
                         verdict, by = "simulator", f"seed {each.seed}: {each.wrong[0].strip().splitlines()[-1]}"
             except SwapError as error:
                 _say(f"left out: {error}")
             self.results[result.id] = Result(
                 result.id, result.room, result.line, result.change, verdict, by, result.kind, result.tests, played,
-                round(result.cpu_s + cpu_s, 2), result.killers,
+                round(result.cpu_s + seeds.cpu_s - before, 2), result.killers,
             )  # fmt: skip
             if time.monotonic() - shown > _PROGRESS_S:
                 shown = time.monotonic()

@@ -12,7 +12,6 @@ import hashlib
 import json
 import os
 import pickle
-import resource
 import subprocess
 import sys
 from collections import Counter
@@ -47,11 +46,10 @@ class Seed:
 
 @dataclass(frozen=True, slots=True)
 class Played:
-    """What a seed noticed, and the CPU seconds of all so far, with the start of their worlds."""
+    """What a seed noticed."""
 
     seed: int
     wrong: list[str]
-    cpu_s: float
 
 
 class Simulator:
@@ -65,19 +63,24 @@ class Simulator:
             cwd=ROOT,
             env={**os.environ, "PYTHONHASHSEED": "0", "PYTHONPATH": str(ROOT)},
         )
+        self.cpu_s = 0.0
+        """CPU seconds of the last mutant, with the start of its worlds."""
 
-    def play(self, mutant: Mutant | None, seeds: Iterable[int]) -> Iterator[tuple[Outcome | str, float]]:
-        """Play seeds with a mistake, until one notices it: outcomes, or why there is none, and CPU seconds so far.
-        Raises `SwapError`.
-        """
+    def play(self, mutant: Mutant | None, seeds: Iterable[int]) -> Iterator[Outcome | str]:
+        """Play seeds with a mistake, until one notices it: outcomes, or why there is none. Raises `SwapError`."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         pickle.dump((mutant, [_history(seed) for seed in seeds]), self._process.stdin)
         self._process.stdin.flush()
-        while (said := pickle.load(self._process.stdout)) is not None:
+        error: SwapError | None = None
+        while not isinstance(said := pickle.load(self._process.stdout), float):
             if isinstance(said, SwapError):
-                raise said
-            yield said
+                error = said
+            else:
+                yield said
+        self.cpu_s = said
+        if error is not None:
+            raise error
 
     def close(self) -> None:
         """End the process."""
@@ -105,11 +108,13 @@ class Seeds:
         self._reach = {seed: found for seed, found in self._reach.items() if seed in wanted}
         self._shapes = Counter(_history(seed).shape for seed in self._reach)
         self._simulator = Simulator()
+        self.cpu_s = 0.0
+        """CPU seconds of all mutants so far."""
 
     def _record(self, seeds: Sequence[int], say: Callable[[str], None]) -> None:
         say(f"recording what {len(seeds)} seeds run")
         with Simulator(watches=True) as simulator:
-            for outcome, _ in simulator.play(None, seeds):
+            for outcome in simulator.play(None, seeds):
                 if isinstance(outcome, str) or outcome.wrong:
                     raise RuntimeError(f"wrong without any mistake: {outcome}")
                 runs = {
@@ -131,8 +136,9 @@ class Seeds:
 
     def run(self, mutant: Mutant, seeds: Sequence[int]) -> Iterator[Played]:
         """Play seeds with a mistake, until one notices it. Raises `SwapError`."""
-        for seed, (outcome, cpu_s) in zip(seeds, self._simulator.play(mutant, seeds), strict=False):
-            yield Played(seed, [outcome] if isinstance(outcome, str) else outcome.wrong, cpu_s)
+        for outcome, seed in zip(self._simulator.play(mutant, seeds), seeds, strict=False):  # to the end of the answer
+            yield Played(seed, [outcome] if isinstance(outcome, str) else outcome.wrong)
+        self.cpu_s += self._simulator.cpu_s
 
     def close(self) -> None:
         """End the process."""
@@ -194,8 +200,8 @@ def _main() -> None:
                 _of_mutant(mutant, wanted, known, before, answers)
             finally:
                 os._exit(0)
-        os.waitpid(child, 0)
-        pickle.dump(None, answers)
+        _, _, used = os.wait4(child, 0)
+        pickle.dump(used.ru_utime + used.ru_stime, answers)
         answers.flush()
 
 
@@ -218,17 +224,11 @@ def _of_mutant(mutant: Mutant | None, wanted: Sequence[History], known: Any, bef
             worlds[history.shape] = worker.WorldProcess(history.shape, worlds.values(), before)
         answer = worlds[history.shape].play(pickle.dumps(worker.Wish(history)))
         outcome = "its world does not start, or ended" if answer is None else pickle.loads(answer)
-        say((outcome, _cpu_s()))
+        say(outcome)
         if mutant is not None and (isinstance(outcome, str) or outcome.wrong):
             break
     for world in worlds.values():
         world.end()
-
-
-def _cpu_s() -> float:
-    """Of this fork; its worlds count when they have ended."""
-    used = [resource.getrusage(which) for which in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
-    return sum(each.ru_utime + each.ru_stime for each in used)
 
 
 if __name__ == "__main__":
