@@ -54,7 +54,8 @@ class Library:
     `repeats_alone`: one batch at a time until none is repeated any more (Java); else it waits until nothing is in
     flight, and sends all of them again (librdkafka).
     `wraps`: behind the last epoch comes 0 again, under the same producer id; others ask for a new one.
-    `gap_is_fatal`: 45 for the batch that comes next ends the producer (librdkafka: "sequence desynchronization").
+    `gap_is_fatal`: 45 for the batch that comes next ends the producer (librdkafka: "sequence desynchronization"); so
+    nothing goes to another node while a batch is in flight.
     """
 
     name: str
@@ -122,6 +123,8 @@ class Lane:
     """Nothing leaves before what is in flight has an answer."""
     unresolved: bool = False
     """A batch was given up of which nobody knows whether it was written."""
+    sent_to: Wire | None = None
+    """Where the last batch went."""
     not_before: float = 0.0
     last_code: int = 0
     last_message: str = ""
@@ -365,6 +368,10 @@ class Producer:
             return
         if batch not in lane.batches or batch.in_flight:
             return
+        if self.library.gap_is_fatal and to is not lane.sent_to and any(batch.in_flight for batch in lane.batches):
+            lane.draining = True  # librdkafka, for a new leader: rd_kafka_idemp_drain_toppar
+            return
+        lane.sent_to = to
         if self.library.idempotent and batch.sequence < 0:
             batch.sequence, batch.epoch, batch.producer_id = lane.next_sequence, lane.epoch, self.producer_id
             lane.next_sequence = (lane.next_sequence + len(batch.records)) % _SEQUENCES
