@@ -113,6 +113,17 @@ def test_the_error_of_a_claim_by_that_of_a_batch(code: int, claimant: Client, er
     assert refused(claimant.claimant, code, None).message == ""
 
 
+async def test_another_clients_producer_id_cannot_be_claimed() -> None:
+    async with cluster() as paper:
+        node, its, owner = await owned(paper)
+        assert await owner.send(node, 1) == 0
+        stranger = claim(Client(7, name="stranger"))
+        for found in (its.look(stranger), await its.take(stranger)):
+            assert (found.prospect, found.error) == (Prospect.REFUSED, control.HELD)
+            assert "belongs to another client.id" in found.message
+        assert its.look(claim(Client(7))) == READY
+
+
 async def test_a_place_in_the_queue_is_kept_in_the_order_of_the_requests() -> None:
     async with cluster() as paper:
         node, its, owner = await owned(paper)

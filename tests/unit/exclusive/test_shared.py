@@ -207,6 +207,16 @@ async def test_a_partition_outside_the_fence(added: int, code: int) -> None:
         assert [await first.send(node, 5), await second.send(node, 6)] == [0, 0]
 
 
+async def test_sessions_that_find_a_new_partition_together_have_the_topic_fenced_once() -> None:
+    async with cluster() as paper:
+        node, first, second = await two(paper)
+        paper.kafka.count += 1
+        paper.kafka.calls.clear()
+        answered = [first.offer(node, 3, partition=2), second.offer(node, 4, partition=2)]
+        assert [(await found).error for found in answered] == [0, 0]
+        assert paper.kafka.calls.count(InitProducerId) == 5, "three slots with the master's, then one for each session"
+
+
 async def test_a_raised_epoch_of_one_session_leaves_the_others_alone() -> None:
     async with cluster() as paper:
         node, first, second = await two(paper)

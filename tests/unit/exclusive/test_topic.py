@@ -85,6 +85,43 @@ async def test_a_deposed_session_stays_out_on_every_node_and_its_connection_with
         assert paper.kafka.log().values == [1, 2]
 
 
+async def test_the_connection_of_a_deposed_owner_is_no_way_in_even_before_it_tries() -> None:
+    async with cluster() as paper:
+        node, owner = await owned(paper)
+        assert await Client(8, FENCING).send(node, 2) == 0
+        other = Client(9, FENCING)
+        other.claimant = replace(other.claimant, connection=owner.connection)
+        assert await other.send(node) == DEPOSED
+
+
+async def test_the_next_producer_of_the_owners_connection_takes_the_topic_and_keeps_its_good_name() -> None:
+    async with cluster() as paper:
+        node, owner = await owned(paper)
+        successor = Client(9)
+        successor.claimant = replace(successor.claimant, connection=owner.connection)
+        assert await successor.send(node, 2) == 0
+        assert await node.whole.ending.give_up(successor.session)
+        third = Client(10)
+        third.claimant = replace(third.claimant, connection=owner.connection)
+        assert await third.send(node, 3) == 0
+        assert await owner.send(node) == DEPOSED
+        assert paper.kafka.log().values == [1, 2, 3]
+
+
+async def test_a_deposed_session_that_only_the_log_knows_is_refused_behind_the_fence() -> None:
+    async with cluster() as paper:
+        node, _ = await owned(paper)
+        behind, rival = paper.node(), Client(8, FENCING)
+        assert await rival.send(node, 2) == 0
+        node.close(rival)
+        await node.settled()
+        paper.move(behind)
+        behind.env.late = GRACE_S
+        assert await Client(7).send(behind, 3, sequence=1) == DEPOSED
+        assert await Client(9).send(behind, 4) == 0
+        assert paper.kafka.log().values == [1, 2, 4]
+
+
 async def test_a_client_that_numbers_nothing_owns_the_topic_until_its_connection_ends() -> None:
     async with cluster() as paper:
         node, plain, next_one = paper.node(), Client(-1), Client(8)
@@ -242,6 +279,24 @@ async def test_an_epoch_that_ends_while_it_is_raised_is_not_followed_by_the_rais
         assert await owner.send(node, 3, sequence=1) == 0
 
 
+async def test_an_epoch_is_not_raised_while_the_outcome_of_a_batch_is_unknown() -> None:
+    """Its client sends the batch again under its next epoch: only a fence settles whether it is in the log."""
+    async with cluster() as paper:
+        node, owner = await owned(paper)
+        paper.kafka.holding = True
+        lost = owner.offer(node, 2, timeout_ms=1)
+        while not lost.done():
+            paper.kafka.deliver(TIMED_OUT)
+            await asyncio.sleep(0.001)
+        assert (await lost).error == TIMED_OUT
+        paper.kafka.holding = False
+        paper.kafka.calls.clear()
+        owner.epoch = 1
+        assert await owner.send(node, 2, sequence=0) == 0
+        assert EndTxn in paper.kafka.calls
+        assert paper.kafka.log().values == [1, 2]
+
+
 async def test_an_epoch_that_cannot_be_raised_as_a_rival_took_the_topic_is_not_written_under() -> None:
     async with cluster() as paper:
         node, owner = await owned(paper)
@@ -278,6 +333,8 @@ async def test_a_batch_of_no_numbers_with_an_unknown_outcome_needs_a_new_epoch()
             await asyncio.sleep(0.001)
         assert (await lost).error == TIMED_OUT
         paper.kafka.holding = False
+        await node.settled()
+        assert node.whole.written_under is not None, "it is opened before anybody asks for it"
         assert await plain.send(node, 3) == 0
         assert node.whole.written_under is not before
         assert paper.kafka.log().values == [1, 3]
@@ -751,6 +808,28 @@ async def test_a_claim_that_fences_ends_the_queue() -> None:
         assert await waiting.send(node, sequence=0) == DEPOSED
         assert await owner.send(node) == DEPOSED
         assert node.whole.queue.sessions() == ()
+
+
+async def test_a_session_that_waited_and_then_fences_is_not_among_those_that_it_evicts() -> None:
+    async with cluster() as paper:
+        node, _ = await owned(paper)
+        assert [await Client(number, WAITING).send(node, sequence=0) for number in (8, 9)] == [TIMED_OUT] * 2
+        claimant = Client(8, FENCING)
+        assert await claimant.send(node, 2, sequence=0) == 0
+        other = paper.node()
+        paper.move(other)
+        assert await Client(8).send(other, 3, sequence=1) == 0
+        assert await Client(9).send(other, 4) == DEPOSED
+        assert paper.kafka.log().values == [1, 2, 3]
+
+
+async def test_an_owner_that_asks_to_share_an_exclusive_topic_is_refused() -> None:
+    async with cluster() as paper:
+        node, owner = await owned(paper)
+        sharing = Client(7, AccessMode.SHARED)
+        assert await sharing.send(node, 2, sequence=1) == POLICY_VIOLATION
+        assert node.holder is not None
+        assert node.holder.connections == {owner.connection}
 
 
 # What fails ---------------------------------------------------------------------------------------------------------
