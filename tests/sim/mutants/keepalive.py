@@ -218,7 +218,7 @@ MUTANTS: Final = (
         "Where Kafka gave a slot another producer id by itself, nobody fences the one that it had.",
         (_UNRETIRED,),
         _FORGOTTEN,
-        world=_FORGETFUL,
+        world=(*_FORGETFUL, NO_QUESTION),
         seeds=5,
     ),
     Mutant(
