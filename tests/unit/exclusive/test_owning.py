@@ -274,6 +274,16 @@ async def test_a_partition_is_claimed_and_no_other() -> None:
         await wait_until(lambda: its.generation(claim(Client(7), 1)) == 1, "the other owner")
 
 
+async def test_each_partition_has_a_queue_of_its_own() -> None:
+    async with cluster() as paper:
+        its, _ = owners(paper.node(scope=Scope.PARTITION))
+        assert await its.take(claim(Client(7), 1)) == READY
+        its.keep_place(claim(Client(8, WAITING), 1), 1.0)
+        assert [its.head_of_queue(TOPIC, partition) for partition in (0, 1)] == [None, "pid:8"]
+        its.leave(claim(Client(8), 1))
+        assert its.head_of_queue(TOPIC, 1) is None
+
+
 async def test_a_topic_that_lost_its_policy_is_claimed_again() -> None:
     async with cluster() as paper:
         node, its, owner = await owned(paper)

@@ -153,6 +153,8 @@ async def test_an_administrator_names_a_partition_that_has_an_owner() -> None:
             await node.topic.administer(None, fence=True)
         with pytest.raises(LookupError):
             await node.topic.administer(5, fence=True)
+        with pytest.raises(LookupError):
+            await node.topic.know_ids(1.0)
         assert (await node.topic.administer(0, fence=True)).session == "pid:7"
         assert [await first.send(node, 3), await second.send(node, 4, partition=1)] == [DEPOSED, 0]
 
