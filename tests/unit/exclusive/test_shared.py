@@ -196,6 +196,33 @@ async def test_the_session_that_would_lose_its_slot_keeps_it_if_the_takeover_fai
         assert len(node.whole.shared.connected()) == 2
 
 
+async def test_a_slot_that_could_not_be_given_away_is_given_to_the_next_session(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("sidecar.exclusive.shared.POOL", 2)
+    async with cluster() as paper:
+        node, first, _ = await two(paper)
+        node.close(first)
+        paper.kafka.count = 0
+        assert await Client(9).send(node, 3) == NOT_THERE
+        paper.kafka.count = 2
+        assert await Client(10).send(node, 4) == 0
+        assert len(stamps(paper)) == 2
+
+
+async def test_a_session_with_another_connection_keeps_its_slot(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sidecar.exclusive.shared.POOL", 2)
+    async with cluster() as paper:
+        node, first, _ = await two(paper)
+        second_connection = Client(7)
+        assert await second_connection.send(node, 3, sequence=1) == 0
+        node.close(first)
+        assert await Client(9).send(node, 4) == 0
+        assert len(stamps(paper)) == 3
+        assert second_connection.forwarded(node, 5, sequence=2)
+        await wait_until(lambda: paper.kafka.log().values[-1] == 5, "the batch")
+
+
 @pytest.mark.parametrize(("added", "code"), [(1, 0), (0, NOT_THERE)])
 async def test_a_partition_outside_the_fence(added: int, code: int) -> None:
     """The whole topic is fenced anew: every session may write to the partition then."""
