@@ -9,6 +9,7 @@ from typing import Any, cast
 import pytest
 
 from metadata.ownership import AccessMode
+from sidecar.changelog import Kind
 from sidecar.exclusive import answers
 from sidecar.exclusive.newcomers import Refusals
 from sidecar.exclusive.shared import SharedSessions
@@ -46,7 +47,8 @@ async def test_each_session_writes_through_a_slot_of_its_own() -> None:
         assert len(stamps(paper)) == 2
         assert node.holder is None
         assert {found.session for found in node.whole.shared.connected()} == {"pid:7", "pid:8"}
-        assert paper.redis.claims == []
+        assert (paper.redis.claims, paper.redis.owners) == ([], {})
+        assert not node.changelog.view.entries(Kind.OWNERSHIP)
 
 
 @pytest.mark.parametrize(
