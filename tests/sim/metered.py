@@ -187,9 +187,9 @@ def _main(part: str) -> None:
 
     name, _, off = part.partition("-")
     own = (("quota_producer_byte_rate", int(QUOTA)),) if name == "ordinary" else ()
-    world = World(0, Shape(nodes=1, settings=(("client_quotas", not off), *own)))
+    world = World(0, Shape(nodes=1, partitions=1, settings=(("client_quotas", not off), *own)))
     play, world.cluster.client_quotas = PARTS[name]
-    world.start({"shared": TopicPlan(1, AccessMode.SHARED), "ordinary": TopicPlan(1)})
+    world.start({"shared": TopicPlan(mode=AccessMode.SHARED), "ordinary": TopicPlan()})
     clients = _Clients(world)
     world.begin(0)
     play(clients)
