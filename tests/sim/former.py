@@ -10,9 +10,11 @@ from __future__ import annotations
 import importlib
 import subprocess
 import sys
+from contextlib import suppress
 from functools import cache
 from importlib.machinery import PathFinder
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import ModuleType, SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -41,8 +43,13 @@ def missing() -> str:
     if packed.returncode:
         reason = packed.stderr.decode(errors="replace").strip().splitlines()
         return f"this clone has no commit {COMMIT} (git: {reason[0] if reason else packed.returncode})"
-    _TREE.mkdir(parents=True, exist_ok=True)
-    subprocess.run(("tar", "-x", "-C", str(_TREE)), input=packed.stdout, check=True)
+    _TREE.parent.mkdir(parents=True, exist_ok=True)
+    with TemporaryDirectory(dir=_TREE.parent) as apart:  # several processes may do this at once
+        whole = Path(apart) / COMMIT
+        whole.mkdir()
+        subprocess.run(("tar", "-x", "-C", str(whole)), input=packed.stdout, check=True)
+        with suppress(OSError):  # another one was first
+            whole.rename(_TREE)
     return ""
 
 
