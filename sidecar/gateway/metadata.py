@@ -170,7 +170,8 @@ class ClusterApi:
         self, state: ClusterState, known: Mapping[str, TopicState], fields: MetadataRequest, client: Client
     ) -> tuple[TopicState, ...]:
         """The requested topics; shadows have the leader epochs and errors of their sources. The list of all topics
-        omits shadows that the client may not read, as Kafka does by ACLs.
+        omits shadows that the client may not read, as Kafka does by ACLs, and closed ones: a list that Kafka answers
+        has no topic with error 3, and Sarama and KafkaJS fail at one.
         """
         resolver = self._resolver
         if not resolver.has_shadows:
@@ -185,8 +186,10 @@ class ClusterApi:
                 if fields.topics is not None:
                     client.note_refusal(name, ErrorCode.TOPIC_AUTHORIZATION_FAILED, None)
                     topics.append(_unreadable(topic, by_id=bool(fields.ids)))
-            else:
-                topics.append(self._shadow(topic, known) if resolver.is_shadow(name) else topic)
+                continue
+            shown = self._shadow(topic, known) if resolver.is_shadow(name) else topic
+            if fields.topics is not None or shown.error != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                topics.append(shown)
         return tuple(topics)
 
     def _shadow(self, topic: TopicState, known: Mapping[str, TopicState]) -> TopicState:

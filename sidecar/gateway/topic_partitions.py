@@ -63,7 +63,10 @@ class TopicPartitionsApi:
             most = max(1, min(_LONGEST, fields["response_partition_limit"]))
             found, further = await self._page(client, request, asked, most)
         states = await self._cluster.shown(map(_state, found), client.listener)
-        topics = [_topic(client, state) for state in states]
+        kept = [
+            each for each in states if named or each.error != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        ]  # as in Metadata
+        topics = [_topic(client, state) for state in kept]
         topics += [_error(name, ErrorCode.TOPIC_AUTHORIZATION_FAILED) for name in hidden]
         await _answer(exchange, topics, further)
 

@@ -163,3 +163,15 @@ def test_no_page_and_no_cursor_names_a_shadow_that_the_client_may_not_read(topic
         ] == (ErrorCode.TOPIC_AUTHORIZATION_FAILED, hidden, None, 0)
         alone = wire.ask(pages(hidden, cursor=(hidden, 1)))
         assert told(alone)[0][0][0][:2] == (ErrorCode.TOPIC_AUTHORIZATION_FAILED, hidden)
+
+
+def test_a_list_of_all_topics_omits_a_closed_shadow(topics: Topics) -> None:
+    first, shadow, *_ = topics.names
+    closed = Source(b"deleted", id_of(topics.kafka, first), frozenset({ANYBODY}))
+    topics.node.resolver.set_shadows({shadow.encode(): closed})
+    with RawClient(topics.node.bootstrap) as wire:
+        listed = {topic.name for topic in wire.ask(pages(cursor=(first, 0))).topics}
+        (named,) = wire.ask(pages(shadow)).topics
+    assert first in listed
+    assert shadow not in listed
+    assert named.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
