@@ -97,6 +97,8 @@ class Plain:
             return row["name"] not in TOPIC_DEFAULTS
         if isinstance(row, dict) and "is_internal" in row and row["name"]:
             return not row["name"].startswith(self.prefix)
+        if isinstance(row, dict) and row.get("group_id") == "":  # of a client without a group; nothing here has none
+            return True
         named = next((row[field] for field in _OWN if row.get(field)), None) if isinstance(row, dict) else None
         return named is not None and not named.startswith(self.prefix)
 
