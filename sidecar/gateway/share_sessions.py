@@ -304,8 +304,8 @@ class Gathered:
         """The answer to ShareFetch."""
         parts = dict(self.parts)
         for part, (code, said) in self.acked.items():
-            found = parts.get(part, {"partition_index": part[1], "error_code": ErrorCode.NONE})  # only acknowledged
-            parts[part] = found | {"acknowledge_error_code": code, "acknowledge_error_message": said}
+            fetched = parts.get(part, {"partition_index": part[1], "error_code": ErrorCode.NONE})  # only acknowledged
+            parts[part] = fetched | {"acknowledge_error_code": code, "acknowledge_error_message": said}
         return self._answer(parts)
 
     def acknowledged(self) -> Values:
