@@ -604,6 +604,18 @@ def by_client(paper: Cluster, node: Node) -> None:
     node.read()
 
 
+async def left_by_its_owner(paper: Cluster) -> tuple[Node, Node]:
+    """A node whose topic has a policy of a client, which left; and another node, which knows of the policy."""
+    node, owner = paper.node(), Client(7, EXCLUSIVE)
+    by_client(paper, node)
+    assert await owner.send(node, 1) == 0
+    node.close(owner)
+    await node.settled()
+    other = paper.node()
+    other.env.catalog.read()
+    return node, other
+
+
 async def test_a_policy_that_nobody_uses_ends_and_the_topic_with_it() -> None:
     async with cluster() as paper:
         node, owner = paper.node(), Client(7, EXCLUSIVE)
@@ -623,13 +635,7 @@ async def test_a_policy_that_nobody_uses_ends_and_the_topic_with_it() -> None:
 
 async def test_a_policy_stays_if_no_node_serves_its_topic_yet() -> None:
     async with cluster() as paper:
-        first, owner = paper.node(), Client(7, EXCLUSIVE)
-        by_client(paper, first)
-        assert await owner.send(first, 1) == 0
-        first.close(owner)
-        await first.settled()
-        node = paper.node()
-        node.env.catalog.read()
+        _, node = await left_by_its_owner(paper)
         paper.move(node)
         await node.whole.ending.end_policy()
         assert paper.redis.deleted == []
@@ -641,13 +647,7 @@ async def test_a_policy_stays_if_no_node_serves_its_topic_yet() -> None:
 @pytest.mark.parametrize("happens", ["another node takes the topic", "an operator sets the policy"])
 async def test_a_policy_that_is_wanted_again_meanwhile_stays(happens: str) -> None:
     async with cluster() as paper:
-        node, owner = paper.node(), Client(7, EXCLUSIVE)
-        by_client(paper, node)
-        assert await owner.send(node, 1) == 0
-        node.close(owner)
-        await node.settled()
-        other = paper.node()
-        other.env.catalog.read()
+        node, other = await left_by_its_owner(paper)
 
         async def before(request: Any) -> None:
             if not isinstance(request, InitProducerId) or not (request.transactional_id or "").endswith("policy"):
