@@ -1,5 +1,5 @@
-"""Nodes that serve a topic, with the whole ownership room at work: real topics, takeovers, epochs and lanes. On paper
-are Kafka (`paper_kafka`), the ownership topic, and the few rules of Redis by which claims are arbitrated.
+"""Nodes that serve a topic, with the whole ownership room at work: real topics, takeovers, epochs and lanes. The store
+and the scripts are real, too, in the simulator's Redis. On paper are Kafka (`paper_kafka`) and the ownership topic.
 
 Nothing is late unless a test says so. `Kafka.before` is called before each of the node's own requests, and may run
 whatever comes in between; batches to a leader in `Kafka.holding` stay under way until `Kafka.deliver`. A node reads
@@ -11,17 +11,21 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import defaultdict
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 from uuid import UUID
 
-from metadata import MetadataUnavailable
+import hiredis
+
+import metadata
+from metadata import MetadataStore, MetadataUnavailable
+from metadata.connection import Argument
 from metadata.errors import Reason
-from metadata.nodes import Holder, ServeAnswer, ServeStatus
-from metadata.ownership import AccessMode, ClaimAnswer, ClaimRequest, ClaimStatus, Generation, Ownership
+from metadata.ownership import AccessMode, ClaimAnswer, ClaimRequest
+from metadata.policies import ANY, Policies, Under
+from metadata.scripts import Script
 from sidecar.access.services import NodeServices
 from sidecar.changelog import Change, Clock, Kind, RawRecord, Record, View
 from sidecar.changelog.records import build_batch, read_batches
@@ -58,8 +62,12 @@ from sidecar.protocol.calls.transactions import (
 from sidecar.protocol.ids import Offset, ProducerEpoch, ProducerId, Stamp, TopicPartition
 from sidecar.protocol.produce import ProducePart
 from sidecar.protocol.session import Caller, Session
+from tests.sim.loop import SimLoop
+from tests.sim.redis import SimRedis
 from tests.unit.exclusive.paper_kafka import Batch, Partition
 from tests.unit.forwarder.paper import record_batch
+
+ResultT = TypeVar("ResultT")
 
 TOPIC = "orders"
 OWNERSHIP = TopicPartition("__sidecar.ownership", 0)
@@ -222,85 +230,119 @@ def _encoded(batch: Batch) -> bytes:
     return bytes(data)
 
 
-class Redis:
-    """Arbitrates, by the rules that its scripts have. `is_away`: it does not answer; `answers` come first."""
-
-    lease_ms = 1_000
+class Redis(MetadataStore):
+    """The real store and the real scripts, in the simulator's Redis, whose clock stands. `is_away`: it does not answer;
+    `answers` are given to claims instead of its own; `claims`: what was asked.
+    """
 
     def __init__(self) -> None:
+        super().__init__("redis://paper", "paper", lease_ms=1_000)
+        self._server = cast(Any, self._Scripts(self))
         self.is_away = False
         self.answers: list[ClaimAnswer | Exception] = []
-        self.serving: dict[str, int] = {}
-        self.owners: dict[str, Ownership] = {}
-        self.queues: dict[str, list[str]] = defaultdict(list)
         self.claims: list[ClaimRequest] = []
         self.deleted: list[str] = []
         """The policies that were deleted."""
-        self.open: set[bytes] = set()
-        """Tokens of claims that are neither published nor withdrawn."""
 
-    def _reached(self) -> None:
-        if self.is_away:
-            raise MetadataUnavailable(Reason.AWAY, "away")
+    class _Scripts:
+        """As `metadata.connection.Server`: answers at once."""
 
-    async def serve(self, topic: str, node: int, boot: str, *, last_node: int | None) -> ServeAnswer:
-        self._reached()
-        holder = self.serving.setdefault(topic, node)
-        return ServeAnswer(ServeStatus.GRANTED if holder == node else ServeStatus.HELD, Holder(holder, boot), 0)
+        def __init__(self, store: Redis) -> None:
+            self._store = store
+            self._redis = SimRedis(SimLoop(), lambda: 1_760_000_000.0)
 
-    async def hand_over(self, topic: str, node: int, boot: str, *, to: int | None = None) -> None:
-        self._reached()
-        if self.serving.get(topic) == node and to is not None:
-            self.serving[topic] = to
+        async def run(self, script: Script, keys: Sequence[Argument], args: Sequence[Argument]) -> Any:
+            if self._store.is_away:
+                raise MetadataUnavailable(Reason.AWAY, "away")
+            words = ("EVAL", script.text, len(keys), *keys, *args)
+            reader = hiredis.Reader()
+            reader.feed(self._redis.execute([_bytes(word) for word in words]))
+            return reader.gets()
+
+    def joined(self, node: int) -> None:
+        """A node is alive from now on."""
+        self._looked(self.heartbeat(metadata.Node(node, boot(node), "node", 9092)))
 
     async def claim(self, request: ClaimRequest) -> ClaimAnswer:
-        self._reached()
         self.claims.append(request)
-        if self.answers:
+        if self.answers and not self.is_away:
             answer = self.answers.pop(0)
             if isinstance(answer, Exception):
                 raise answer
             return answer
-        stored = self.owners.get(request.resource)
-        places = [(found.generation, found.position, found) for found in (stored, request.known) if found is not None]
-        current = max(places, key=lambda place: place[:2])[2] if places else None
-        highest = current.generation if current is not None else 0
-        if current is None or current.session is None or request.mode is AccessMode.EXCLUSIVE_WITH_FENCING:
-            granted = request.returns_to or max(highest + 1, request.asked or 0)
-        elif current.session == request.session:
-            granted = max(highest, request.asked or 0)
-        elif request.asked is not None and (request.asked == 0 or request.asked >= highest):
-            granted = max(highest + 1, request.asked)
-        else:
-            return ClaimAnswer(ClaimStatus.HELD, current=current)
-        self.open.add(request.token)
-        return ClaimAnswer(ClaimStatus.GRANTED, Generation(granted), current)
+        return await super().claim(request)
 
-    async def publish(self, record: Ownership, token: bytes | None = None) -> None:
-        self._reached()
-        self.open.discard(token or b"")
-        self.owners[record.resource] = record
-
-    async def abandon(self, resource: str, token: bytes) -> None:
-        self._reached()
-        self.open.discard(token)
-
-    async def release(self, owned: Ownership) -> None:
-        self._reached()
-        self.owners[owned.resource] = replace(owned, session=None)
-
-    async def delete_policy(self, name: str, *_: Any, **__: Any) -> int:
-        self._reached()
+    async def delete_policy(self, name: str, known: Policies, token: bytes, *, under: Under = ANY) -> int:
+        version = await super().delete_policy(name, known, token, under=under)
         self.deleted.append(name)
-        return 1 + len(self.deleted)
+        return version
 
-    async def queue(self, resource: str) -> list[str]:
-        self._reached()
-        return self.queues[resource]
+    @property
+    def owner(self) -> tuple[int, str | None] | None:
+        """Generation and session of the topic's owner, as stored."""
+        stored = self._looked(self.ownership(TOPIC)).owner
+        return None if stored is None else (stored.generation, stored.session)
 
-    async def keep_queue(self, topic: str, node: int, boot: str, queue: Sequence[str], *, resource: str) -> None:
-        self._reached()
-        self.queues[resource] = list(queue)
+    @property
+    def open(self) -> list[str]:
+        """The resources of claims that are neither published nor withdrawn."""
+        return [state.resource for state in self._looked(self.ownerships()) if state.claim is not None]
+
+    @property
+    def serving(self) -> dict[str, int]:
+        """The node that may serve each topic."""
+        serving = self._looked(self.heartbeat(metadata.Node(1, boot(1), "node", 9092))).live.serving
+        return {topic: holder.node_id for topic, holder in serving.items()}
+
+    def _looked(self, call: Coroutine[Any, Any, ResultT]) -> ResultT:
+        """The same while it is away: a test may look."""
+        was_away, self.is_away = self.is_away, False
+        try:
+            return _now(call)
+        finally:
+            self.is_away = was_away
+
+    def lapse(self) -> None:
+        """The leases of claims end."""
+        for state in self._looked(self.ownerships()):
+            if state.claim is not None:
+                self._looked(self.abandon(state.resource, state.claim.token))
+
+    @property
+    def waiting(self) -> list[str]:
+        """The topic's queue, as stored."""
+        return self._looked(self.queue(TOPIC))
+
+    def queued(self, *sessions: str) -> None:
+        """Store the topic's queue, by the node that serves it."""
+        node = self.serving[TOPIC]
+        assert _now(self.keep_queue(TOPIC, node, boot(node), sessions))
+
+    def move(self, to: int | None) -> None:
+        """The serving node gives the topic to another one, or (None) to the first that asks."""
+        node = self.serving.get(TOPIC)
+        if node is not None:
+            self._looked(self.hand_over(TOPIC, node, boot(node), to=to))
+        elif to is not None:
+            _now(self.serve(TOPIC, to, boot(to), last_node=None))
+
+
+def boot(node: int) -> str:
+    """A node's boot id."""
+    return f"b{node:03}"
+
+
+def _bytes(word: Argument) -> bytes:
+    return word if isinstance(word, bytes) else str(word).encode()
+
+
+def _now(call: Coroutine[Any, Any, ResultT]) -> ResultT:
+    """The result of a call that waits for nothing."""
+    try:
+        call.send(None)
+    except StopIteration as ended:
+        return cast("ResultT", ended.value)
+    raise AssertionError("it waits")
 
 
 class Changelog:
@@ -398,6 +440,7 @@ class Node:
         disconnect_grace: float = 0.0,
     ) -> None:
         self.kafka, self.redis, self.number = cluster.kafka, cluster.redis, number
+        self.redis.joined(number)
         self.held = 0
         self.hooks = Hooks()
         self.failures: list[BaseException] = []
@@ -405,7 +448,7 @@ class Node:
         self.changelog = Changelog(self.kafka)
         self.nodes = NodeDirectory(NodeAddress(number, "node", 9092))
         services = NodeServices(
-            number, "boot", "paper", cast(Any, self.kafka), cast(Any, self.changelog), cast(Any, self.redis)
+            number, boot(number), "paper", cast(Any, self.kafka), cast(Any, self.changelog), self.redis
         )
         self.env = PaperEnvironment(
             services, cast(Any, self), self.tasks, cast(Any, self.hooks), NameResolver(), self.nodes,
@@ -614,8 +657,8 @@ class Cluster:
         return found
 
     def move(self, to: Node) -> None:
-        """The lease of the serving node ran out, and another one may serve the topic."""
-        self.redis.serving[TOPIC] = to.number
+        """The topic is served by another node from now on."""
+        self.redis.move(to.number)
 
 
 @asynccontextmanager
@@ -630,4 +673,4 @@ async def cluster(partitions: int = 2) -> AsyncIterator[Cluster]:
         await node.tasks.cancel()
         assert node.failures == []
         assert node.held == 0
-    assert found.redis.open == set()
+    assert found.redis.open == []

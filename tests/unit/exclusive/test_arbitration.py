@@ -400,7 +400,8 @@ async def test_queues_are_stored_together_and_only_those_that_this_node_serves()
 async def test_the_queue_of_the_last_node_is_empty_if_redis_does_not_answer() -> None:
     async with cluster() as paper:
         node = paper.node()
-        paper.redis.queues[TOPIC] = ["pid:1", "pid:2"]
+        paper.move(node)
+        paper.redis.queued("pid:1", "pid:2")
         assert await node.env.queues.of(node.whole) == ["pid:1", "pid:2"]
         paper.redis.is_away = True
         assert await node.env.queues.of(node.whole) == []

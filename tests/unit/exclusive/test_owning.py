@@ -220,9 +220,8 @@ async def test_a_release_that_kafka_does_not_take() -> None:
     async with cluster() as paper:
         node, its, owner = await owned(paper)
         node.whole.lose_epoch()
-        paper.redis.is_away = True
         other = paper.node()
-        paper.redis.serving.clear()
+        paper.redis.is_away = True
         its, _ = owners(other)
         found = await its.release(claim(owner))
         assert (found.prospect, found.error) == (Prospect.REFUSED, control.UNAVAILABLE)

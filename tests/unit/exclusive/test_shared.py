@@ -47,7 +47,7 @@ async def test_each_session_writes_through_a_slot_of_its_own() -> None:
         assert len(stamps(paper)) == 2
         assert node.holder is None
         assert {found.session for found in node.whole.shared.connected()} == {"pid:7", "pid:8"}
-        assert (paper.redis.claims, paper.redis.owners) == ([], {})
+        assert (paper.redis.claims, paper.redis.owner) == ([], None)
         assert not node.changelog.view.entries(Kind.OWNERSHIP)
 
 

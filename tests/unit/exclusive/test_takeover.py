@@ -59,6 +59,7 @@ async def test_another_node_takes_the_topic_during_a_takeover(number: int) -> No
 
         async def overtake() -> None:
             paper.move(third)
+            paper.redis.lapse()
             assert await rival.send(third, 8) == 0
 
         happened = before_request(paper, number, overtake)
@@ -74,7 +75,7 @@ async def test_another_node_takes_the_topic_during_a_takeover(number: int) -> No
             assert await rival.send(third, 9, sequence=1) == 0
         assert await owner.send(third, 3, sequence=2) == DEPOSED
         assert paper.kafka.log().values == [1, 2, 8, 9]
-        assert paper.redis.owners[TOPIC].session == "pid:8"
+        assert paper.redis.owner == (2, "pid:8")
 
 
 @pytest.mark.parametrize("number", REQUESTS)
@@ -89,7 +90,7 @@ async def test_kafka_does_not_answer_one_request_of_a_takeover(number: int) -> N
         code = await owner.send(second, 3, sequence=2)
         assert code in (0, BUSY)
         assert paper.kafka.log().values == ([1, 2, 3] if code == 0 else [1, 2])
-        assert paper.redis.open == set(), "the claim is withdrawn, or published"
+        assert paper.redis.open == [], "the claim is withdrawn, or published"
         assert await owner.send(second, 4, sequence=3 if code == 0 else 2) == 0
         assert second.whole.generation == 1
 
@@ -215,7 +216,7 @@ async def test_a_look_that_the_leader_does_not_answer_begins_no_fence() -> None:
         assert await Client(7).send(node, 1) == BUSY
         assert EndTxn not in paper.kafka.calls
         assert len(paper.redis.claims) == 1
-        assert paper.redis.open == set()
+        assert paper.redis.open == []
 
 
 # Redis --------------------------------------------------------------------------------------------------------------
@@ -265,6 +266,6 @@ async def test_redis_goes_away_during_a_takeover(number: int) -> None:
         assert await owner.send(second, 3, sequence=2) == 0
         assert await owner.send(second, 4, sequence=3) == 0
         paper.redis.is_away = False
-        paper.redis.open.clear()  # its lease ends it
+        paper.redis.lapse()
         (owned,) = second.whole.as_owned()
         assert (owned.session, owned.generation, owned.node_id) == ("pid:7", 1, 2)

@@ -67,7 +67,7 @@ async def test_beside_a_connected_owner(rival: Client, code: int, owner_then: in
         assert node.holder is not None
         assert node.holder.session == (rival.session if code == 0 else owner.session)
         assert node.whole.generation == (max(2, rival.claimant.generation or 0) if code == 0 else 1)
-        assert paper.redis.owners[TOPIC].generation == node.whole.generation
+        assert paper.redis.owner == (node.whole.generation, node.holder.session)
 
 
 async def test_a_deposed_session_stays_out_on_every_node_and_its_connection_with_it() -> None:
@@ -413,7 +413,7 @@ async def test_without_a_grace_the_topic_is_free_when_the_last_connection_ends()
         node.close(second)
         await node.settled()
         assert node.holder is None
-        assert paper.redis.owners[TOPIC].session is None
+        assert paper.redis.owner == (1, None)
         assert node.reports("released") == [(TOPIC, "pid:7", 1)]
         assert await Client(8).send(node, 3) == 0
         assert node.whole.generation == 2
@@ -725,7 +725,7 @@ async def test_an_owner_that_does_not_come_back_in_time_loses_the_topic() -> Non
         other.env.late = GRACE_S
         assert await Client(8).send(other, 2) == 0
         assert other.whole.generation == 2
-        assert paper.redis.owners[TOPIC].session == "pid:8"
+        assert paper.redis.owner == (2, "pid:8")
 
 
 async def test_an_owner_that_another_node_serves_is_not_released_here() -> None:
@@ -774,7 +774,7 @@ async def test_sessions_that_wait_get_the_topic_in_their_order() -> None:
         first, second, third = Client(8, WAITING), Client(9, WAITING), Client(10, WAITING)
         assert [await waiting.send(node, sequence=0) for waiting in (first, second, third)] == [TIMED_OUT] * 3
         assert await Client(11, WAITING).send(node) == POLICY_VIOLATION, "the queue is full"
-        await wait_until(lambda: paper.redis.queues[TOPIC] == ["pid:8", "pid:9", "pid:10"], "the queue in Redis")
+        await wait_until(lambda: paper.redis.waiting == ["pid:8", "pid:9", "pid:10"], "the queue in Redis")
         node.close(owner)
         await node.settled()
         assert await second.send(node, sequence=0) == TIMED_OUT
@@ -791,7 +791,7 @@ async def test_the_queue_is_kept_when_another_node_serves_the_topic() -> None:
         await owned(paper)
         other = paper.node()
         paper.move(other)
-        paper.redis.queues[TOPIC] = ["pid:9", "pid:8"]
+        paper.redis.queued("pid:9", "pid:8")
         other.env.late = GRACE_S
         assert await Client(8, WAITING).send(other, sequence=0) == TIMED_OUT
         assert await Client(12).send(other) == POLICY_VIOLATION
