@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from structlog.testing import capture_logs
 
+from sidecar.exclusive.upkeep import Cause
 from sidecar.node.hooks import NodeHooks
 from sidecar.telemetry.hooks import NodeMetrics
 
@@ -33,3 +34,14 @@ def test_a_mechanism_that_nodes_do_not_know_adds_no_series_of_its_own() -> None:
         ("_other", "failure"): 1,
     }
     assert set(found) - series == {("_other", "success"), ("_other", "failure")}
+
+
+def test_renewed_fences_are_counted_by_cause_and_only_early_ones_are_logged() -> None:
+    metrics = NodeMetrics({}, "1.0")
+    hooks = NodeHooks(metrics, log_limit=3)
+    with capture_logs() as logged:
+        hooks.fence_renewed("orders", None)
+        hooks.fence_renewed("orders", Cause.REPLICAS)
+    assert [(event["event"], event["reason"]) for event in logged] == [("fence_renewed", "a replica was added")]
+    renewals = {cause: count for (cause,), count in metrics.counted["fence_renewals"].items()}
+    assert renewals == {"log_start": 0, "lost": 0, "replicas": 1, "time": 1}
