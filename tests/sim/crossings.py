@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from tests.sim.history import History, Step
+from tests.sim.kafka.errors import BEHIND_APPEND
 from tests.sim.world import TIGHT
 
 if TYPE_CHECKING:
@@ -85,9 +86,13 @@ def _lasts(rng: random.Random, *seconds: float) -> float:
 def _error(
     rng: random.Random, at: float, errors: tuple[int, ...], times: tuple[int, ...], *, after_append: bool
 ) -> Step:
-    """Brokers answer some batches with an error."""
-    args = {"broker": 0, "api": _PRODUCE, "error": rng.choice(errors), "times": rng.choice(times)}
-    return Step(round(at, 4), "refuse", {**args, "after_append": after_append})
+    return _refuse(at, rng.choice(errors), rng.choice(times), after_append=after_append)
+
+
+def _refuse(at: float, error: int, times: int, *, after_append: bool) -> Step:
+    """Brokers answer some batches with an error. `after_append`: behind the append, if it is one that comes there."""
+    args = {"broker": 0, "api": _PRODUCE, "error": error, "times": times}
+    return Step(round(at, 4), "refuse", {**args, "after_append": after_append and error in BEHIND_APPEND})
 
 
 def _disturb(rng: random.Random, history: History, at: float, topic: str) -> Step:
@@ -298,11 +303,7 @@ def _without_redis(rng: random.Random, history: History) -> History:
     steps = [
         produce(rng, 0.02, topic, "holder", library=library, batches=100),
         Step(round(at, 4), rng.choice(("stop redis", "stop redis", "silence redis")), {"lasts": lasts}),
-        Step(
-            round(at + 0.02, 4),
-            "refuse",
-            {"broker": 0, "api": _PRODUCE, "error": rng.choice((7, 10, 47)), "times": 4, "after_append": True},
-        ),
+        _refuse(at + 0.02, rng.choice((7, 10, 47)), 4, after_append=True),
         _rival(rng, at + rng.choice((0.05, 0.2)), topic),
         Step(round(at, 4), "claim", claim(strings=1, lasts=0.3)),
     ]

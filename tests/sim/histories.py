@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tests.sim import crossings, releases, removals, scenes, wide
 from tests.sim.history import History, Step
+from tests.sim.kafka.errors import BEHIND_APPEND
 from tests.sim.operators import ACTIONS
 from tests.sim.strangers import KINDS
 from tests.sim.world import TIGHT, Shape
@@ -363,7 +364,7 @@ def _path(rng: random.Random, shape: Shape) -> dict[str, Any]:
 
 def _refusal(rng: random.Random, shape: Shape, *, after_append: bool) -> dict[str, Any]:
     """An error of a broker's, of those that it may answer before the work, or behind it."""
-    errors = (6, 7, 13, 20, 56, -1) if after_append else (3, 5, 6, 7, 13, 14, 15, 16, 19, 51, 56, -1)
+    errors = BEHIND_APPEND if after_append else (3, 5, 6, 7, 13, 14, 15, 16, 19, 51, 56, -1)
     return {
         "broker": rng.choice((0, _broker(rng, shape))),  # 0: all of them
         "api": rng.choice((0, 0, 0, 0, 1, 2, 3, 10, 22, 22, 24, 26, 61)),

@@ -313,6 +313,23 @@ def refuse(play: Play, broker: int, api: int, error: int, times: int, after_appe
             found.refuse(api, error, times, after_append)
 
 
+def limit_batches(play: Play, topic: str, size: int, lasts: float) -> None:
+    """Somebody lowers a topic's `max.message.bytes`. A batch that is in the log is too large as well, if it comes again
+    (`a_batch_in_the_log_that_comes_again_is_too_large_for_a_smaller_limit`).
+    """
+    topic, controller = named(play, topic), play.world.cluster.controller
+    if not _is_there(play, topic) or "max.message.bytes" in controller.topics[topic].config.own:
+        return
+
+    def unlimited() -> None:
+        if _is_there(play, topic):
+            controller.configure(topic, {"max.message.bytes": None})
+
+    controller.configure(topic, {"max.message.bytes": str(size)})
+    play.effect("batches limited")
+    play.later(lasts, unlimited)
+
+
 def empty_fetches(play: Play, broker: int, times: int) -> None:
     play.world.cluster.brokers[broker].empty_fetches(times)
 
@@ -325,4 +342,5 @@ STEPS: Final[Mapping[str, Callable[..., None]]] = {
     "stop broker": stop_broker,
     "lag metadata": lag_metadata, "hold markers": hold_markers, "move coordinator": move_coordinator,
     "cut brokers": cut_brokers, "refuse": refuse, "empty fetches": empty_fetches,
+    "limit batches": limit_batches,
 }  # fmt: skip

@@ -10,6 +10,7 @@ import pytest
 from tests.sim import histories
 from tests.sim.histories import FAULTS, WORK, WORST
 from tests.sim.history import History, Step
+from tests.sim.kafka.errors import BEHIND_APPEND
 from tests.sim.mutants.edits import Edit
 from tests.sim.mutants.reading import BORN_AGAIN
 from tests.sim.play import FAULTS as FAULTS_SEEN
@@ -48,6 +49,10 @@ FOUND_LAST = {
     1795730724: "a topic is to be created again while no broker lives",
 }
 """The same, in the mix before there were scenes."""
+FOUND_IN_CROSSINGS = {
+    1795906935: "leaders refuse batches as too large while Redis is away",
+}
+"""The same, in the mix with crossings."""
 SCENES = {
     2: "a client pipelines through two nodes",
     5: "Redis is emptied in the middle of a takeover",
@@ -105,6 +110,11 @@ def test_what_was_wrong_later_is_not_wrong_again(worker: Worker, seed: int) -> N
 @pytest.mark.parametrize("seed", FOUND_LAST, ids=lambda seed: f"{seed}: {FOUND_LAST[seed]}")
 def test_what_was_wrong_last_is_not_wrong_again(worker: Worker, seed: int) -> None:
     assert worker.play(histories.make(seed, histories.BEFORE_SCENES)).wrong == []
+
+
+@pytest.mark.parametrize("seed", FOUND_IN_CROSSINGS, ids=lambda seed: f"{seed}: {FOUND_IN_CROSSINGS[seed]}")
+def test_what_was_wrong_in_crossings_is_not_wrong_again(worker: Worker, seed: int) -> None:
+    assert worker.play(histories.make(seed)).wrong == []
 
 
 def test_the_same_seed_is_the_same_run(worker: Worker) -> None:
@@ -206,6 +216,20 @@ def test_what_a_client_was_refused_without_hearing_of_it_is_not_acknowledged(wor
         outcome = worker.play(History(seed, Shape(nodes=2), 3.0, steps, {"latency": 0.001}))
         assert outcome.wrong == []
         assert outcome.effects["answers lost"]
+
+
+@pytest.mark.parametrize("topic", ["shared", "counted"])
+def test_a_batch_in_the_log_is_not_refused_as_too_large_when_it_comes_again(worker: Worker, topic: str) -> None:
+    """Its answer is lost, and the limit falls before its node sends it again: only the log behind a fence shows it."""
+    steps = (
+        Step(0.1, "produce", produced(topic=topic, ids=topic == "counted", size=2_000, every=0.01)),
+        Step(0.5, "refuse", {"broker": 0, "api": 0, "error": 7, "times": 1, "after_append": True}),
+        Step(0.505, "limit batches", {"topic": topic, "size": 1_000, "lasts": 0.3}),
+    )
+    outcome = worker.play(History(1, Shape(nodes=1), 1.5, steps, {"latency": 0.0005}))
+    assert outcome.wrong == []
+    assert outcome.codes[7]  # the client is asked to send it again,
+    assert outcome.codes[46]  # and hears then that it is in the log
 
 
 def test_behind_lost_ownership_records_every_promise_holds(worker: Worker) -> None:
@@ -313,12 +337,15 @@ def test_every_step_that_is_made_can_be_played() -> None:
     assert kinds <= STEPS.keys()
 
 
-def test_steps_are_for_nodes_that_there_are_and_applications_have_names_of_their_own() -> None:
+def test_steps_are_possible_and_applications_have_names_of_their_own() -> None:
+    behind: set[int] = set()
     for mix in histories.MIXES.values():
         for history in (histories.make(seed, mix) for seed in range(200)):
+            behind |= {step.args["error"] for step in history.steps if step.args.get("after_append")}
             assert all(step.args.get("node", 0) <= history.shape.nodes for step in history.steps)
             apps = [step.args["app"] for step in history.steps if step.kind == "produce"]
             assert len(apps) == len(set(apps))
+    assert behind == set(BEHIND_APPEND)  # what leaders refuse for itself they do not append
 
 
 def test_a_history_is_what_its_seed_says_and_can_be_read() -> None:

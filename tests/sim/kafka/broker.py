@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from sidecar.protocol.primitives import MalformedFrameError
-from tests.sim.kafka import cleaner, refusals
+from tests.sim.kafka import cleaner, errors, refusals
 from tests.sim.kafka.channel import Channel, Request
 from tests.sim.kafka.controller import CONTROLLER
 from tests.sim.kafka.coordinator import Transactions
@@ -277,6 +277,7 @@ class Broker:
 
     def refuse(self, api_key: int, error: int, times: int = 1, after_append: bool = False) -> None:
         """Answer the next requests of an API with an error; `after_append`: and carry them out all the same."""
+        assert api_key or not after_append or error in errors.BEHIND_APPEND, error
         self.refusals.setdefault(api_key, []).append(refusals.Refusal(error, times, after_append))
 
     def throttle(self, api_key: int, milliseconds: int, times: int = 1) -> None:

@@ -17,6 +17,7 @@ OFFSET_METADATA_TOO_LARGE: Final = 12
 COORDINATOR_LOAD_IN_PROGRESS: Final = 14
 COORDINATOR_NOT_AVAILABLE: Final = 15
 NOT_COORDINATOR: Final = 16
+NETWORK_EXCEPTION: Final = 13
 INVALID_TOPIC_EXCEPTION: Final = 17
 NOT_ENOUGH_REPLICAS: Final = 19
 NOT_ENOUGH_REPLICAS_AFTER_APPEND: Final = 20
@@ -61,6 +62,14 @@ PRODUCER_FENCED: Final = 90
 UNKNOWN_TOPIC_ID: Final = 100
 TRANSACTIONAL_ID_NOT_FOUND: Final = 105
 TRANSACTION_ABORTABLE: Final = 120
+
+BEHIND_APPEND: Final = (
+    NOT_LEADER_OR_FOLLOWER, REQUEST_TIMED_OUT, NETWORK_EXCEPTION, NOT_ENOUGH_REPLICAS_AFTER_APPEND, KAFKA_STORAGE_ERROR,
+    UNKNOWN_SERVER_ERROR,
+)  # fmt: skip
+"""Codes that a Produce may get although this try of it was appended. Whatever else is wrong with a batch, a leader
+finds before it appends (`UnifiedLog.append`), and `DelayedProduce` has these alone.
+"""
 
 
 class RefusedError(Exception):

@@ -272,3 +272,18 @@ def a_smaller_max_message_bytes_counts_at_once(talk: Talk) -> list[Any]:
             break
         talk.pause(0.02)
     return [*found, error, talk.produce(name, b"v")[0]]
+
+
+@scenario
+def a_batch_in_the_log_that_comes_again_is_too_large_for_a_smaller_limit(talk: Talk) -> list[Any]:
+    """Its size counts before it is recognised: the refusal says nothing of the first try."""
+    name, (_, pid, epoch) = talk.topic(), talk.init(None)
+    large = {"pid": pid, "epoch": epoch, "seq": 0}
+    found: list[Any] = [talk.produce(name, b"v" * 600, **large) for _ in range(2)]
+    found.append(_alter(talk, name, ("max.message.bytes", _SET, "500")))
+    for _ in range(200):
+        error, _ = talk.produce(name, b"v" * 600, **large)
+        if error:
+            break
+        talk.pause(0.02)
+    return [*found, error, talk.latest(name)]
