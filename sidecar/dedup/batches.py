@@ -12,17 +12,17 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum
 from typing import Final, NamedTuple
 
 from sidecar.dedup.content import Content, Headers, TooLargeAtOnceError
 from sidecar.dedup.marks import Pushed, UnderWay
 from sidecar.dedup.partition import PartitionIds
+from sidecar.dedup.reply import Reply
 from sidecar.forwarder.lane import Lane
 from sidecar.forwarder.outcome import Outcome
 from sidecar.forwarder.sequences import MODULUS, REPEAT_WINDOW, Append, SequenceSpace
-from sidecar.network.aside import Allowance
 from sidecar.network.turn import TURN
 from sidecar.protocol import limits
 from sidecar.protocol.batch import HEADER_BYTES
@@ -44,29 +44,38 @@ class Session(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class Arrival:
-    """A batch at the gate. `first` is the client's base sequence, -1 for a plain session. `turn` is called once, with
-    the batch's ids, and returns the answer to a batch that its connection sends out of turn, else None. `allowance` is
-    the connection's.
-    """
+    """A batch at the gate. `first` is the client's base sequence, -1 for a plain session."""
 
     batch: memoryview
     first: ClientSequence
     records: int
     timeout_ms: int
-    done: Callable[[Outcome], None]
-    turn: Callable[[Content], Outcome | None] | None = None
-    allowance: Allowance = field(default_factory=Allowance)
+    reply: Reply
     content: Content | None = None
     is_large: bool = False
     """Whether opening it would block the event loop for too long."""
     fault: KafkaError | None = None
     rest: tuple[list[RecordIds], tuple[bytearray, tuple[Pushed, ...]]] | None = None
     """The records that were kept, and the batch rewritten with only those."""
+    is_part: bool = False
+    """Whether only some of its records are sent: then its answer has no offset."""
+    is_asked: bool = False
     until: float = 0.0
+    _out_of_turn: Outcome | None = None
 
     def cut(self, content: Content, kept: list[RecordIds]) -> None:
         """Rewrite the batch with only these records; for a thread, as it takes long."""
         self.rest = kept, content.without_duplicates(kept)
+
+    def out_of_turn(self, content: Content) -> Outcome | None:
+        """See `Reply.out_of_turn`; asked once, and kept until the batch is first in the queue."""
+        if not self.is_asked:
+            self.is_asked, self._out_of_turn = True, self.reply.out_of_turn(content)
+        return self._out_of_turn
+
+    def answer(self, outcome: Outcome) -> None:
+        """Answer the batch."""
+        self.reply.answer(outcome._replace(offset=-1) if self.is_part and not outcome.error else outcome)
 
 
 class Contents:
@@ -292,7 +301,7 @@ class Outgoing:
     ) -> None:
         """Append the new records of a batch to the lane."""
         deadline = asyncio.get_running_loop().time() + arrival.timeout_ms / 1000
-        append = Append(batch, records, deadline, arrival.timeout_ms, arrival.done)
+        append = Append(batch, records, deadline, arrival.timeout_ms, arrival.answer)
         append.client_records = arrival.records
         if self.space is not None:
             append.belongs(self.space, arrival.first)

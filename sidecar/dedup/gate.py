@@ -118,7 +118,7 @@ class Gate:
     # Everything else ------------------------------------------------------------------------------------------------
 
     def offer(self, arrival: Arrival) -> None:
-        """Take a batch whose bytes the forwarder's buffer has admitted; its `done` is called once."""
+        """Take a batch whose bytes the forwarder's buffer has admitted; it is answered once."""
         if self._closed is not None:
             self._answer(arrival, self._closed)
             return
@@ -193,23 +193,13 @@ class Gate:
         """Whether the batch's connection has to send another batch first, or sends this one too late. If so, answer it
         with that error.
         """
-        outcome = self._turn_of(arrival, content)
+        outcome = arrival.out_of_turn(content)
         if outcome is None:
             return False
         if outcome.error == ErrorCode.POLICY_VIOLATION:
             self._keeper.refused(self._state.partition, arrival.first, arrival.records)
         self._answer(arrival, outcome)
         return True
-
-    def _turn_of(self, arrival: Arrival, content: Content) -> Outcome | None:
-        """Return the answer to a batch that is out of turn, else None. Computed once, and stored until the batch is
-        first in the queue.
-        """
-        turn, arrival.turn = arrival.turn, None
-        outcome = None if turn is None else turn(content)
-        if outcome is not None:
-            arrival.turn = lambda _: outcome
-        return outcome
 
     def _look(self, arrival: Arrival, work: Callable[[], object]) -> bool:
         """Have a thread process the first batch, which waits for the result."""
@@ -219,12 +209,13 @@ class Gate:
 
     async def _look_aside(self, arrival: Arrival, work: Callable[[], object]) -> None:
         try:
-            async with arrival.allowance:
+            allowance = arrival.reply.allowance
+            async with allowance:
                 if self._queue and self._queue[0] is arrival:  # else it was answered meanwhile
                     try:
                         await aside(work)
                     finally:
-                        arrival.allowance.spend(BATCH_BYTES if arrival.content is None else arrival.content.size)
+                        allowance.spend(BATCH_BYTES if arrival.content is None else arrival.content.size)
         except KafkaError as error:
             arrival.fault = error
         finally:
@@ -294,7 +285,7 @@ class Gate:
                 or content.takes_long(self._state.marks)
                 or self._state.refusal(content.names, self._session.id) is not None
                 or content.kept(self._state.marks) != []
-                or self._turn_of(behind, content) is not None
+                or behind.out_of_turn(content) is not None
             ):
                 break
             content.slim()
@@ -345,8 +336,7 @@ class Gate:
         rest, arrival.rest = arrival.rest, None
         batch, marks = content.without_duplicates(kept) if rest is None or rest[0] != kept else rest[1]
         self._released(len(arrival.batch) - len(batch))
-        done = arrival.done
-        arrival.done = lambda outcome: done(outcome if outcome.error else outcome._replace(offset=-1))
+        arrival.is_part = True
         self._out.send_part(arrival, memoryview(batch), len(kept), marks, shift)
 
     # Outcomes -------------------------------------------------------------------------------------------------------
@@ -381,7 +371,7 @@ class Gate:
 
     def _answer(self, arrival: Arrival, outcome: Outcome) -> None:
         self._released(len(arrival.batch))
-        arrival.done(outcome)
+        arrival.answer(outcome)
 
     def close(self, outcome: Outcome) -> None:
         """Close the gate, as its epoch ends: waiting batches are answered with `outcome`."""

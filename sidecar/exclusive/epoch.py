@@ -19,6 +19,7 @@ from sidecar.cluster.logs import LogReader
 from sidecar.dedup.batches import Arrival, Session
 from sidecar.dedup.content import Content
 from sidecar.dedup.gate import Gate
+from sidecar.dedup.reply import Reply
 from sidecar.dedup.topic import TopicIds
 from sidecar.exclusive import records
 from sidecar.exclusive.identity import producer_name
@@ -147,26 +148,21 @@ class SlotEpoch:
         """Note that a batch of the session was answered by its verdict on this connection."""
         self._spaces[partition].answered(verdict, connection)
 
-    def append(
-        self, partition: int, header: BatchHeader, batch: memoryview, timeout_ms: int, done: Callable[[Outcome], None]
-    ) -> None:
+    def append(self, partition: int, header: BatchHeader, batch: memoryview, timeout_ms: int, reply: Reply) -> None:
         """Stamp and send a batch that `verdict` forwards, and that the forwarder's buffer has admitted. It is
         refused if its request named the topic by another id (KIP-516): that is another topic of the same name.
         """
         # Model: Forward.
-        if getattr(done, "topic_id", b"") not in (b"", self.taken.topic_id.bytes):
+        if reply.topic_id and reply.topic_id != self.taken.topic_id.bytes:
             self._forwarder.released(len(batch))
-            done(_OTHER_TOPIC)
+            reply.answer(_OTHER_TOPIC)
             return
         if self._gates is not None:
             first = header.base_sequence if self._idempotent else NO_SEQUENCE
-            arrival = Arrival(batch, first, header.records, timeout_ms, done, getattr(done, "turn", None))
-            if (allowance := getattr(done, "allowance", None)) is not None:
-                arrival.allowance = allowance
-            self._gates[partition].offer(arrival)
+            self._gates[partition].offer(Arrival(batch, first, header.records, timeout_ms, reply))
             return
         deadline = self._loop.time() + timeout_ms / 1000
-        append = Append(batch, header.last_offset_delta + 1, deadline, timeout_ms, done)
+        append = Append(batch, header.last_offset_delta + 1, deadline, timeout_ms, reply.answer)
         if self._idempotent:
             append.belongs(self._spaces[partition], header.base_sequence)
         self._lanes[partition].append(append)

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
+from sidecar.dedup.reply import Reply
 from sidecar.exclusive.claims import Claimant
 from sidecar.forwarder.forwarder import Forwarder
 from sidecar.forwarder.outcome import Outcome
@@ -32,7 +33,7 @@ BUSY: Final = Outcome(ErrorCode.LEADER_NOT_AVAILABLE, message="the topic is chan
 class Offer:
     """A batch to write, or a claim by request (`NO_BATCH`, no bytes), which is only granted. Both are judged alike.
 
-    `alive` returns whether its client is still connected; `done` is called once.
+    `alive` returns whether its client is still connected; `reply` is answered once.
     """
 
     claimant: Claimant
@@ -42,7 +43,7 @@ class Offer:
     batch: memoryview
     timeout_ms: int
     alive: Callable[[], bool]
-    done: Callable[[Outcome], None]
+    reply: Reply
 
     @property
     def is_claim(self) -> bool:
@@ -82,7 +83,7 @@ class Operations:
     def answer(self, offer: Offer, outcome: Outcome) -> None:
         """Answer a batch that is not forwarded."""
         self._forwarder.released(len(offer.batch))
-        offer.done(outcome)
+        offer.reply.answer(outcome)
 
     def begin(self, work: Callable[[], Coroutine[None, None, None]], cause: Offer | None = None) -> asyncio.Task[None]:
         """Start an operation; the batch that caused it is judged again after it, before all others."""

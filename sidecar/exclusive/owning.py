@@ -20,6 +20,7 @@ from metadata.ownership import AccessMode
 from sidecar.access.prospects import Look, Prospect
 from sidecar.access.rules import MODES
 from sidecar.changelog import ChangelogError
+from sidecar.dedup.reply import Reply
 from sidecar.exclusive.claims import Claimant, Step
 from sidecar.exclusive.governed_topics import GovernedTopics
 from sidecar.exclusive.operations import NO_BATCH, Offer
@@ -176,7 +177,8 @@ class TopicOwners:
                 answered.set_result(refused(claim.claimant, outcome.error, outcome.message))
 
         self._connect(claim)
-        whole.offer(Offer(claim.claimant, claim.client, claim.partition or 0, NO_BATCH, _EMPTY, 0, claim.alive, done))
+        reply, partition = Reply(done), claim.partition or 0
+        whole.offer(Offer(claim.claimant, claim.client, partition, NO_BATCH, _EMPTY, 0, claim.alive, reply))
         return await answered
 
     def head_of_queue(self, topic: str, partition: int | None) -> str | None:

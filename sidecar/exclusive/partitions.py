@@ -6,11 +6,12 @@ own.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Final, TypeAlias
 
 from metadata.ownership import Ownership
 from sidecar.changelog import FAILURES, MASTER_SLOT, Change, Key, Kind, SlotName
+from sidecar.dedup.reply import Reply
 from sidecar.dedup.topic import TopicIds
 from sidecar.exclusive.answers import MOVED
 from sidecar.exclusive.claims import Claimant
@@ -104,11 +105,11 @@ class PartitionedTopic:
         header: BatchHeader,
         batch: memoryview,
         timeout_ms: int,
-        done: Callable[[Outcome], None],
+        reply: Reply,
     ) -> bool:
         """As `GovernedTopic.forward`."""
         found = self.partitions.get(partition)
-        return found is not None and found.forward(claimant, partition, header, batch, timeout_ms, done)
+        return found is not None and found.forward(claimant, partition, header, batch, timeout_ms, reply)
 
     def forward_whole(self, claimant: Claimant, request: WholeRequest) -> bool:
         """As `GovernedTopic.forward_whole`; requests for several partitions go batch by batch."""
@@ -121,7 +122,7 @@ class PartitionedTopic:
         """Decide on a batch, now or when the operation under way is over."""
         if offer.partition < 0:
             self._env.forwarder.released(len(offer.batch))
-            offer.done(Outcome(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+            offer.reply.answer(Outcome(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
             return
         found = self.of(offer.partition)
         found.offer(offer)

@@ -23,7 +23,7 @@ from sidecar.exclusive.newcomers import Refusals, RefusedLedger
 from sidecar.exclusive.operations import Offer
 from sidecar.exclusive.partitions import PartitionedTopic, Topic
 from sidecar.exclusive.policies import Scope
-from sidecar.exclusive.returning import Answering, Door
+from sidecar.exclusive.returning import ClientReply, Door
 from sidecar.exclusive.topic import GovernedTopic
 from sidecar.forwarder.forwarder import Asker, WholeRequest
 from sidecar.forwarder.outcome import LONGEST_WAIT_MS, Outcome
@@ -118,26 +118,27 @@ class Producers:
         except KafkaError as error:
             answered(Outcome(error.code, message=error.message))
             return
-        answer = Answering(self._door, client, part, header, batch, answered, topic_id)
+        reply = ClientReply(self._door, client, part, header, batch, answered, topic_id)
         claimant, topic = (
             client.governed.claimants.get((part.topic, header.producer_id)),
             self._topics.by_name.get(part.topic),
         )
         if self._topics.draining:
-            answer(Outcome(ErrorCode.NOT_LEADER_OR_FOLLOWER, message="this node is shutting down"))
+            reply.answer(Outcome(ErrorCode.NOT_LEADER_OR_FOLLOWER, message="this node is shutting down"))
             return
         if topic is None and self._topics.policy_of(part.topic.decode()) is None:
-            answer(MOVED)  # its policy ended since the request was read
+            reply.answer(MOVED)  # its policy ended since the request was read
             return
         if not self._topics.forwarder.admit(len(batch)):
-            answer(Outcome(ErrorCode.NOT_ENOUGH_REPLICAS, message="the retry buffer of this node is full; try again"))
+            message = "the retry buffer of this node is full; try again"
+            reply.answer(Outcome(ErrorCode.NOT_ENOUGH_REPLICAS, message=message))
             return
         if claimant is None or topic is None:
             claimant, topic = self._introduce(client, part.topic, header.producer_id)
-        if not topic.forward(claimant, part.partition, header, batch, timeout_ms, answer):
+        if not topic.forward(claimant, part.partition, header, batch, timeout_ms, reply):
             self.connected(client.connection_id, topic)  # it may be a new object for the same name
             address, alive = client.address, client.is_alive
-            topic.offer(Offer(claimant, address, part.partition, header, batch, timeout_ms, alive, answer))
+            topic.offer(Offer(claimant, address, part.partition, header, batch, timeout_ms, alive, reply))
 
     def _refuse(self, client: Producing, done: Callable[[ProduceResult], None], result: ProduceResult) -> None:
         """Answer a refusal: at once, or with a growing delay if the client only repeats what is refused.

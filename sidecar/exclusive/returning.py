@@ -2,22 +2,21 @@
 
 `dedup.turned_away` decides which batches may continue; this module decides which answers count as turned away, and the
 answer. The batch of a client that may not write is not opened: earlier batches are checked only at its gate
-(`Answering.turn`).
+(`ClientReply.out_of_turn`).
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from sidecar.dedup.content import Content
 from sidecar.dedup.gate import DUPLICATE
+from sidecar.dedup.reply import Reply
 from sidecar.dedup.topic import TopicIds
 from sidecar.dedup.turned_away import IdsOf, Kept, KeptBytes, Turn, TurnedAway
 from sidecar.exclusive.identity import producer_name
 from sidecar.exclusive.interfaces import Producing
 from sidecar.exclusive.partitions import Topic
 from sidecar.forwarder.outcome import Outcome
-from sidecar.network.aside import Allowance
 from sidecar.protocol.batch import BatchHeader
 from sidecar.protocol.errors import APPEND_IN_DOUBT, NOT_APPENDED, ErrorCode
 from sidecar.protocol.produce import ProducePart
@@ -47,33 +46,35 @@ class Door(NamedTuple):
     now: Callable[[], float]
 
 
-@dataclass(slots=True, eq=False)
-class Answering:
-    """The answer to one batch, and what is remembered of the batch after it. `_answered` answers the client;
-    `topic_id`: the id in the request, empty if the topic was named by name.
-    """
+class ClientReply(Reply):
+    """The reply to a client's batch; what is remembered of the batch after it."""
 
-    _door: Door
-    _client: Producing
-    _part: ProducePart
-    _header: BatchHeader
-    _batch: memoryview
-    _answered: Callable[[Outcome], None]
-    topic_id: bytes = b""
-    _ids: IdsOf | None = None
+    __slots__ = ("_batch", "_client", "_door", "_header", "_ids", "_part")
 
-    @property
-    def allowance(self) -> Allowance:
-        """The allowance of the batch's connection."""
-        return self._client.allowance
+    def __init__(
+        self,
+        door: Door,
+        client: Producing,
+        part: ProducePart,
+        header: BatchHeader,
+        batch: memoryview,
+        send: Callable[[Outcome], None],
+        topic_id: bytes = b"",
+    ) -> None:
+        super().__init__(send, topic_id, client.allowance)
+        self._door = door
+        self._client = client
+        self._part = part
+        self._header = header
+        self._batch = batch
+        self._ids: IdsOf | None = None
 
-    def __call__(self, outcome: Outcome) -> None:
+    def answer(self, outcome: Outcome) -> None:
         if outcome.error or self._client.governed.turned_away:
             self._remember(self._header, outcome)
-        self._answered(outcome)
+        self.send(outcome)
 
-    def turn(self, content: Content) -> Outcome | None:
-        """The answer to a batch of a client that may write, if refused batches block it; None: it may go on."""
+    def out_of_turn(self, content: Content) -> Outcome | None:
         client, part = self._client, self._part
         if self._header.producer_id < 0 or client.governed.turned_away:
             self._ids = IdsOf(content.marks, content.lowest)

@@ -243,11 +243,11 @@ class SharedSessions:
                 message = f"{self.topic} has {self.limit} shared producers already: try again when one has left"
                 self.refusals.add(claimant, offer.partition, offer.header)
                 self.env.forwarder.released(len(offer.batch))
-                offer.done(Outcome(ErrorCode.POLICY_VIOLATION, message=message))
+                offer.reply.answer(Outcome(ErrorCode.POLICY_VIOLATION, message=message))
                 return
         elif not claimant.session.is_plain and not may_be(found.claimant.caller, claimant.caller):
             self.env.forwarder.released(len(offer.batch))  # its record is being written
-            offer.done(FOREIGN)
+            offer.reply.answer(FOREIGN)
             return
         if offer.alive():
             found.connections.add(claimant.connection)

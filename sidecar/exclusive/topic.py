@@ -7,12 +7,13 @@ the end of an ownership (`ending`). `claims` decides what happens to a batch; th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from functools import partial
 from typing import Final
 
 from metadata.ownership import AccessMode, Ownership
 from sidecar.changelog import Change
+from sidecar.dedup.reply import Reply
 from sidecar.dedup.topic import TopicIds
 from sidecar.exclusive import claims
 from sidecar.exclusive.answers import MOVED
@@ -102,7 +103,7 @@ class GovernedTopic(TopicTakeovers):
         header: BatchHeader,
         batch: memoryview,
         timeout_ms: int,
-        done: Callable[[Outcome], None],
+        reply: Reply,
     ) -> bool:
         """Forward a batch in order, of a session that writes here; False if there is anything to decide."""
         epoch = self._epoch_of(claimant)
@@ -117,7 +118,7 @@ class GovernedTopic(TopicTakeovers):
         ):
             return False
         self._env.hooks.governed_produce(self.name, header.records, len(batch))
-        epoch.append(partition, header, batch, timeout_ms, done)
+        epoch.append(partition, header, batch, timeout_ms, reply)
         return True
 
     def forward_whole(self, claimant: Claimant, request: WholeRequest) -> bool:

@@ -18,7 +18,8 @@ from typing import Final, NamedTuple
 
 from sidecar.access.services import NodeServices
 from sidecar.changelog import Clock
-from sidecar.dedup.content import payload_at_once, payload_of
+from sidecar.dedup.content import Content, payload_at_once, payload_of
+from sidecar.dedup.reply import Reply
 from sidecar.exclusive.epoch import SlotEpoch
 from sidecar.exclusive.slots import SlotScope, TakenSlot
 from sidecar.exclusive.tails import TailReader, acknowledged_tails, has_forgotten
@@ -236,27 +237,24 @@ class Upkeep:
         )
         return Outcome(ErrorCode.INVALID_TIMESTAMP, message=message)
 
-    def watching(self, done: Callable[[Outcome], None]) -> Callable[[Outcome], None]:
-        """Watch the answer to an old batch, sent because brokers set timestamps: it shows whether they still do."""
-        return _Watching(self, done)
 
+class Watched(Reply):
+    """The reply to an old batch, sent because brokers set timestamps: its outcome shows whether they still do."""
 
-class _Watching:
-    """Receives the answer to an old batch. Its attributes: see `sidecar.exclusive.returning.Answering`."""
+    __slots__ = ("_reply", "_upkeep")
 
-    __slots__ = ("_done", "_upkeep", "allowance", "topic_id", "turn")
-
-    def __init__(self, upkeep: Upkeep, done: Callable[[Outcome], None]) -> None:
-        self.turn = getattr(done, "turn", None)
-        self.allowance = getattr(done, "allowance", None)
-        self.topic_id = getattr(done, "topic_id", b"")
+    def __init__(self, reply: Reply, upkeep: Upkeep) -> None:
+        super().__init__(reply.send, reply.topic_id, reply.allowance)
+        self._reply = reply
         self._upkeep = upkeep
-        self._done = done
 
-    def __call__(self, outcome: Outcome) -> None:
+    def answer(self, outcome: Outcome) -> None:
         if not outcome.error and outcome.log_append_time < 0:
             self._upkeep.unstamped()
-        self._done(outcome)
+        self._reply.answer(outcome)
+
+    def out_of_turn(self, content: Content) -> Outcome | None:
+        return self._reply.out_of_turn(content)
 
 
 class Renewal(Enum):

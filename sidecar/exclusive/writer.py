@@ -19,12 +19,12 @@ from sidecar.exclusive.epoch import SlotEpoch
 from sidecar.exclusive.newcomers import Refusals
 from sidecar.exclusive.operations import Offer, Operations
 from sidecar.exclusive.slots import TakenSlot
-from sidecar.exclusive.upkeep import Upkeep
+from sidecar.exclusive.upkeep import Upkeep, Watched
 from sidecar.fencing.slot import EpochsUsedUpError
 from sidecar.forwarder.lane import Lane
 from sidecar.forwarder.outcome import Outcome
 from sidecar.forwarder.sequences import Verdict
-from sidecar.network.aside import Allowance, aside
+from sidecar.network.aside import aside
 from sidecar.network.backoff import RetryTimeoutError
 from sidecar.protocol.batch import surely_newest
 from sidecar.protocol.caller import UpstreamError
@@ -130,11 +130,11 @@ class SlotWriter:
                 self.operations.answer(offer, refusal)
                 return
             if self.upkeep.stamped:
-                offer = replace(offer, done=self.upkeep.watching(offer.done))
+                offer = replace(offer, reply=Watched(offer.reply, self.upkeep))
         if verdict is Verdict.FORWARD:
             self.upkeep.wrote()
             self._env.hooks.governed_produce(self.name, offer.header.records, len(offer.batch))
-            epoch.append(offer.partition, offer.header, offer.batch, offer.timeout_ms, offer.done)
+            epoch.append(offer.partition, offer.header, offer.batch, offer.timeout_ms, offer.reply)
         elif verdict is Verdict.RAISE:
             following = partial(epoch.raise_for, self._env.services, offer.partition, offer.header.producer_epoch)
             self.operations.begin(partial(self._raise, epoch, following), offer)
@@ -147,8 +147,7 @@ class SlotWriter:
 
     async def _examine(self, offer: Offer) -> None:
         """Have a thread find the age of a large batch's records."""
-        allowance: Allowance = getattr(offer.done, "allowance", None) or Allowance()
-        opened: list[int] = []
+        allowance, opened = offer.reply.allowance, list[int]()
         examine = partial(self.upkeep.examine, self.name, offer.batch, at_once=False, opened=opened.append)
         async with allowance:
             try:

@@ -7,6 +7,7 @@ import pytest
 
 from metadata.ownership import AccessMode
 from sidecar.cluster.upstream import KafkaUpstream
+from sidecar.dedup.reply import Reply
 from sidecar.exclusive.bindings import NOT_YOURS
 from sidecar.exclusive.claims import Claimant
 from sidecar.exclusive.newcomers import RefusedLedger
@@ -84,7 +85,9 @@ async def claim_for(room: Room, topic: str, party: Party) -> None:
         names_session=True, caller=party.caller,
     )  # fmt: skip
     claimed: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
-    room.topic(topic).offer(Offer(claimant, "", 0, NO_BATCH, memoryview(b""), 0, lambda: True, claimed.set_result))
+    room.topic(topic).offer(
+        Offer(claimant, "", 0, NO_BATCH, memoryview(b""), 0, lambda: True, Reply(claimed.set_result))
+    )
     assert (await claimed).error == 0
 
 

@@ -16,6 +16,7 @@ from sidecar.changelog import Clock
 from sidecar.dedup.batches import Arrival, Session
 from sidecar.dedup.gate import Gate
 from sidecar.dedup.partition import IdsServices
+from sidecar.dedup.reply import Reply
 from sidecar.dedup.topic import TopicIds
 from sidecar.forwarder.lane import Lane
 from sidecar.forwarder.outcome import Outcome
@@ -201,7 +202,7 @@ class Client:
         def done(outcome: Outcome) -> None:
             offered.outcomes.append(outcome)
 
-        offered = Offered(Arrival(data, ClientSequence(first), len(found), timeout_ms, done, lambda _: None))
+        offered = Offered(Arrival(data, ClientSequence(first), len(found), timeout_ms, Reply(done)))
         self.shipper.held += len(data)
         self.offered.append(offered)
         self.gate.offer(offered.arrival)

@@ -31,6 +31,7 @@ from sidecar.changelog import Change, Clock, Kind, RawRecord, Record, View
 from sidecar.changelog.records import build_batch, read_batches
 from sidecar.cluster.nodes import NodeAddress, NodeDirectory, Placement
 from sidecar.cluster.resolver import NameResolver
+from sidecar.dedup.reply import Reply
 from sidecar.exclusive.claims import Claimant
 from sidecar.exclusive.environment import Environment
 from sidecar.exclusive.interfaces import Owning
@@ -609,7 +610,14 @@ class Client:
         node.held += len(batch)
         header = read_header(batch, 0, len(batch))
         offer = Offer(
-            self.claimant, "host", partition, header, batch, timeout_ms, lambda: self.is_open, answered.set_result
+            self.claimant,
+            "host",
+            partition,
+            header,
+            batch,
+            timeout_ms,
+            lambda: self.is_open,
+            Reply(answered.set_result),
         )
         (to or node.topic.offer)(offer)
         return answered
@@ -618,7 +626,7 @@ class Client:
         """Whether a batch goes on without a decision."""
         batch = self.batch(value, partition=partition, sequence=sequence)
         header = read_header(batch, 0, len(batch))
-        is_taken = node.topic.forward(self.claimant, partition, header, batch, 30_000, lambda _: None)
+        is_taken = node.topic.forward(self.claimant, partition, header, batch, 30_000, Reply(lambda _: None))
         node.held += len(batch) if is_taken else 0
         return is_taken
 

@@ -20,6 +20,7 @@ from uuid import UUID
 from metadata.ownership import AccessMode
 from sidecar.changelog import Position, pack_positions
 from sidecar.changelog.records import read_batches
+from sidecar.dedup.reply import Reply
 from sidecar.exclusive import requests, succession
 from sidecar.exclusive.epoch import SlotEpoch
 from sidecar.exclusive.slots import SlotScope, TakenSlot
@@ -286,7 +287,7 @@ class PaperNode:
             done(Outcome(_ANSWERS[verdict]))
             return
         self.forwarder.held += len(data)
-        self.epoch.append(partition, header, memoryview(data), int(timeout * 1000), done)
+        self.epoch.append(partition, header, memoryview(data), int(timeout * 1000), Reply(done))
 
 
 def claim_of(

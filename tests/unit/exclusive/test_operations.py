@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
+from sidecar.dedup.reply import Reply
 from sidecar.exclusive.claims import Claimant
 from sidecar.exclusive.operations import BUSY, NO_BATCH, Offer, Operations
 from sidecar.forwarder.outcome import Outcome
@@ -30,7 +31,7 @@ def offer(number: int, answers: dict[int, Outcome]) -> Offer:
         answers[number] = outcome
 
     claimant = Claimant(Session("pid:1"), "", is_named=False, connection=number)
-    return Offer(claimant, "", number, NO_BATCH, memoryview(b"x"), 0, lambda: True, done)
+    return Offer(claimant, "", number, NO_BATCH, memoryview(b"x"), 0, lambda: True, Reply(done))
 
 
 async def run(judge: Callable[[Offer], None], failed: Callable[[Exception], Outcome | None]) -> list[object]:

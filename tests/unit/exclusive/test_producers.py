@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from sidecar.exclusive.producers import Producers
 from sidecar.exclusive.producing import ProducingState
 from sidecar.forwarder.outcome import Outcome
+from sidecar.network.aside import Allowance
 from sidecar.network.tasks import Tasks
 from sidecar.protocol.errors import ErrorCode
 from sidecar.protocol.produce import ProducePart
@@ -64,6 +65,8 @@ class Client:
     producer = ("billing", True, None, None)
     caller = Caller("User:app", "billing")
     address = "?"
+
+    allowance = Allowance()
 
     def __init__(self, *, alive: bool) -> None:
         self.governed = ProducingState()

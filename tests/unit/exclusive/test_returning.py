@@ -9,8 +9,9 @@ from sidecar.dedup.content import Content
 from sidecar.dedup.turned_away import KeptBytes
 from sidecar.exclusive.admission import checked_header
 from sidecar.exclusive.producing import ProducingState
-from sidecar.exclusive.returning import Answering, Door
+from sidecar.exclusive.returning import ClientReply, Door
 from sidecar.forwarder.outcome import Outcome
+from sidecar.network.aside import Allowance
 from sidecar.protocol.errors import ErrorCode
 from sidecar.protocol.produce import ProducePart
 from tests.unit.dedup.paper import HEADERS, batch, recs
@@ -27,6 +28,7 @@ def door() -> Door:
 class Client:
     """A connection without idempotence, as far as its refusals go."""
 
+    allowance = Allowance()
     connection_id = 7
     producer = ("billing", True, None, None)
 
@@ -41,11 +43,11 @@ class Client:
         self.alive = False
 
 
-def arrives(at: Door, client: Client, number: int) -> tuple[Answering, Content]:
+def arrives(at: Door, client: Client, number: int) -> tuple[ClientReply, Content]:
     """A batch with this sequence id."""
     found = batch(recs(number))
     header = checked_header(found)._replace(producer_id=-1)
-    answer = Answering(at, client, ProducePart(TOPIC, 0, 0, len(found)), header, found, lambda outcome: None)  # type: ignore[arg-type]
+    answer = ClientReply(at, client, ProducePart(TOPIC, 0, 0, len(found)), header, found, lambda outcome: None)  # type: ignore[arg-type]
     return answer, Content(found, 1, HEADERS, b"billing", at_once=True)
 
 
@@ -53,12 +55,12 @@ def test_a_batch_of_a_closed_connection_gives_no_room_back_a_second_time() -> No
     """It stood before its gate as its connection was closed: what that had kept is looked at all the same."""
     at, client = door(), Client()
     first, _ = arrives(at, client, 1)
-    first(Outcome(ErrorCode.LEADER_NOT_AVAILABLE))
+    first.answer(Outcome(ErrorCode.LEADER_NOT_AVAILABLE))
     assert at.kept.in_all > 0
     behind, content = arrives(at, client, 2)
     client.alive = False
     at.kept.forget(client.connection_id)
-    refused = behind.turn(content)
+    refused = behind.out_of_turn(content)
     assert refused is not None, "the first one has to come again before"
     assert refused.error == ErrorCode.LEADER_NOT_AVAILABLE
     assert at.kept.in_all == 0

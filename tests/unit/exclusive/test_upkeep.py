@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from metadata import MetadataUnavailable
 from metadata.errors import Reason
 from sidecar.changelog import Clock
+from sidecar.dedup.reply import Reply
 from sidecar.exclusive.keeper import Keeper
-from sidecar.exclusive.upkeep import Upkeep
+from sidecar.exclusive.upkeep import Upkeep, Watched
 from sidecar.fencing.expiry import KeepAlive, keep_alive
 from sidecar.forwarder.outcome import Outcome
 from sidecar.protocol.caller import UpstreamError
@@ -152,9 +153,9 @@ def test_where_they_stop_to_the_rule_holds_again_and_the_fence_is_renewed(how: s
     if how == "the settings":
         upkeep.read(terms())
     else:
-        upkeep.watching(told.append)(Outcome(0, 7, log_append_time=1_700_000_000_000))
+        Watched(Reply(told.append), upkeep).answer(Outcome(0, 7, log_append_time=1_700_000_000_000))
         assert upkeep.refusal("orders", ago(99 * HOUR)) is None
-        upkeep.watching(told.append)(Outcome(0, 8))
+        Watched(Reply(told.append), upkeep).answer(Outcome(0, 8))
         assert [outcome.offset for outcome in told] == [7, 8]
     assert upkeep.is_due(1.0)
     assert upkeep.refusal("orders", ago(99 * HOUR)) is not None

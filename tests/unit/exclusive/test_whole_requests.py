@@ -11,6 +11,7 @@ from uuid import UUID
 import pytest
 
 from sidecar.changelog import Position
+from sidecar.dedup.reply import Reply
 from sidecar.exclusive.epoch import SlotEpoch
 from sidecar.exclusive.slots import SlotScope, TakenSlot
 from sidecar.exclusive.succession import NOTHING
@@ -114,25 +115,16 @@ class Session:
         request, client, size = self.request(*partitions, **options)
         return client if self.epoch.append_whole(request, size) else None
 
-    def send_single(self, partition: int, done: Callable[[Outcome], None]) -> None:
-        """Send one batch as the usual way does."""
+    def send_single(self, partition: int, topic_id: bytes = b"") -> list[Outcome]:
+        """Send one batch as the usual way does, and return its outcomes. `topic_id`: as its request named the topic."""
+        outcomes: list[Outcome] = []
         batch = record_batch([b"%d" % self.next[partition]])
         stamp(batch, 0, len(batch), 11, 0, self.next[partition])
         self.next[partition] += 1
         assert self.epoch._forwarder.admit(len(batch))
         header = read_header(batch, 0, len(batch))
-        self.epoch.append(partition, header, memoryview(batch), 30_000, done)
-
-
-class Answer(list[Outcome]):
-    """The outcomes of a batch, and the id by which its request named the topic; empty where by name."""
-
-    def __init__(self, topic_id: bytes = b"") -> None:
-        super().__init__()
-        self.topic_id = topic_id
-
-    def __call__(self, outcome: Outcome) -> None:
-        self.append(outcome)
+        self.epoch.append(partition, header, memoryview(batch), 30_000, Reply(outcomes.append, topic_id))
+        return outcomes
 
 
 @pytest.fixture
@@ -205,11 +197,10 @@ async def test_it_arrives_as_one_request_under_the_stamps_of_the_slot(
 async def test_a_batch_for_another_topic_of_the_name_does_not_go_out(
     session: Session, leader: ScriptedBroker, forwarder: Forwarder
 ) -> None:
-    others, own = Answer(bytes(15) + b"o"), Answer(TOPIC_ID)
-    session.send_single(0, others)
+    others = session.send_single(0, bytes(15) + b"o")
     assert [outcome.error for outcome in others] == [UNKNOWN_TOPIC_ID]
     assert forwarder.held_bytes == 0
-    session.send_single(1, own)
+    own = session.send_single(1, TOPIC_ID)
     request = await leader.next()
     assert request.keys == ["orders-1:0"]
     answer(request)
@@ -341,7 +332,7 @@ async def test_not_beside_a_partition_with_five_batches_under_way(
     session: Session, leader: ScriptedBroker, forwarder: Forwarder
 ) -> None:
     for _ in range(MAX_IN_FLIGHT):
-        session.send_single(1, Answer())
+        session.send_single(1)
         await leader.next()
     held = forwarder.held_bytes
     assert session.send(0, 1) is None
@@ -351,7 +342,7 @@ async def test_not_beside_a_partition_with_five_batches_under_way(
 async def test_not_behind_a_batch_that_goes_again(
     session: Session, leader: ScriptedBroker, forwarder: Forwarder
 ) -> None:
-    session.send_single(0, Answer())
+    session.send_single(0)
     answer(await leader.next(), p0=NOT_LEADER)
     await until(lambda: session.lane(0).muted, "a mute")
     assert session.send(0, 1) is None
@@ -362,7 +353,7 @@ async def test_not_behind_a_batch_that_goes_again(
 
 async def test_not_past_batches_that_gather(session: Session, leader: ScriptedBroker, forwarder: Forwarder) -> None:
     """A batch of another session on the same link has not left yet: both travel together."""
-    session.send_single(0, Answer())
+    session.send_single(0)
     assert session.send(1) is None
     assert (await leader.next()).keys == ["orders-0:0"]
 
@@ -444,6 +435,4 @@ async def test_a_session_has_state_for_the_partitions_it_writes_to_and_for_no_ot
 async def test_a_lane_that_is_made_after_its_epoch_ended_is_closed(session: Session, leader: ScriptedBroker) -> None:
     session.epoch.close(Outcome(NOT_LEADER))
     assert session.send(0) is None
-    told = Answer()
-    session.send_single(1, told)
-    assert told == [Outcome(NOT_LEADER)]
+    assert session.send_single(1) == [Outcome(NOT_LEADER)]
