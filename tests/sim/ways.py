@@ -1,12 +1,9 @@
-"""Which modules of the product a request crosses: `python -m tests.sim.ways` prints them, in the order in which they
-come into play, for a batch of a governed topic's owner and for a takeover. docs/architecture.md has the lists, and
-`test_ways.py` compares them with a run.
+"""Which modules of the product a batch of a governed topic's owner crosses: `python -m tests.sim.ways` prints them, in
+the order in which they come into play. docs/architecture.md has the list, and `test_ways.py` compares it with a run.
 
-A world with one node plays each way several times. Every function of the product that the node calls between the
-request and its answer is seen (`sys.setprofile`), and what ran each time counts: heartbeats and other loops run now and
-then. Not counted are generated tables, hooks, clocks, turns and the count of bytes that wait (`ASIDE`). A takeover is
-recorded in three parts: the request until its batch is judged, the takeover until its session owns the topic here, and
-what comes after that.
+A world with one node writes several batches. Every function of the product that the node calls between the request and
+its answer is seen (`sys.setprofile`), and what ran each time counts: heartbeats and other loops run now and then. Not
+counted are generated tables, hooks, clocks, turns and the count of bytes that wait (`ASIDE`).
 """
 
 from __future__ import annotations
@@ -16,10 +13,10 @@ import subprocess
 import sys
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
     from tests.sim.world import World
 
@@ -35,87 +32,29 @@ ASIDE: Final = (
     "sidecar/network/turn.py",
 )
 """Generated tables, hooks, clocks, turns, and the count of bytes that wait."""
-CARRIERS: Final = (
-    "sidecar/network/",
-    "sidecar/protocol/",
-    "sidecar/cluster/brokers.py",
-    "sidecar/cluster/hedging.py",
-    "sidecar/cluster/upstream.py",
-    "sidecar/cluster/view.py",
-    "metadata/connection.py",
-    "metadata/ownership.py",
-    "metadata/replies.py",
-    "sidecar/changelog/records.py",
-    "sidecar/changelog/keys.py",
-)
-"""What carries and encodes for every request of a node, whatever it is about: sockets and tasks, Kafka's wire format,
-which broker is asked and how, Redis' wire format, how records of the ownership topic are spelled and handed on.
-"""
-_BEGINS: Final = "TopicTakeovers.claim"
-_SERVES: Final = "TopicOwner.taken_over"
-"""The functions between whose first call and return the takeover proper is."""
 
 
-class Takeover(NamedTuple):
-    """The modules of a takeover, each in the part in which it comes into play. `again`: those of `before` that run in
-    the takeover proper too.
-    """
-
-    before: list[str]
-    proper: list[str]
-    after: list[str]
-    again: list[str]
-
-
-class Ways(NamedTuple):
-    """The modules of each way, in the order in which they come into play."""
-
-    batch: list[str]
-    takeover: Takeover
-
-
-def ways() -> Ways:
+def way() -> list[str]:
     """Recorded in a process of its own, which a world takes over."""
     done = subprocess.run(
         (sys.executable, "-m", "tests.sim.ways", "--json"), cwd=_ROOT, check=True, capture_output=True
     )
-    batch, takeover = json.loads(done.stdout)
-    return Ways(batch, Takeover(*takeover))
-
-
-class _Run:
-    """What the node called for one request."""
-
-    def __init__(self) -> None:
-        self.modules: dict[str, int] = {}
-        """By module, the part in which it comes into play: 0 before a takeover proper, 1 in it, 2 after it."""
-        self.in_takeover: set[str] = set()
-        self.part = 0
-
-    def called(self, frame: Any, event: str, _: object) -> None:
-        """See `sys.setprofile`."""
-        file, name = frame.f_code.co_filename, frame.f_code.co_qualname
-        if not file.startswith((f"{_ROOT}/sidecar/", f"{_ROOT}/metadata/")):
-            return
-        if event == "call":
-            if self.part == 0 and name == _BEGINS:
-                self.part = 1
-            module = file.removeprefix(f"{_ROOT}/")
-            self.modules.setdefault(module, self.part)
-            if self.part == 1:
-                self.in_takeover.add(module)
-        elif event == "return" and self.part == 1 and name == _SERVES:
-            self.part = 2
+    return [str(module) for module in json.loads(done.stdout)]
 
 
 @contextmanager
-def _recording(world: World) -> Iterator[_Run]:
+def _recording(world: World) -> Iterator[dict[str, None]]:
     """The modules whose functions a node calls, in the order of their first calls."""
-    run = _Run()
+    modules: dict[str, None] = {}
+
+    def called(frame: Any, event: str, _: object) -> None:
+        file = frame.f_code.co_filename
+        if event == "call" and file.startswith((f"{_ROOT}/sidecar/", f"{_ROOT}/metadata/")):
+            modules.setdefault(file.removeprefix(f"{_ROOT}/"))
 
     def around(handle: Any) -> None:
         if handle.host is not None and handle.host.name.startswith("node"):
-            sys.setprofile(run.called)
+            sys.setprofile(called)
         try:
             if handle.context is None:
                 handle.callback(*handle.args)
@@ -126,7 +65,7 @@ def _recording(world: World) -> Iterator[_Run]:
 
     world.loop.around = around
     try:
-        yield run
+        yield modules
     finally:
         world.loop.around = None
 
@@ -134,13 +73,13 @@ def _recording(world: World) -> Iterator[_Run]:
 class _Client:
     """A client that writes one batch after the other."""
 
-    def __init__(self, world: World, number: int) -> None:
+    def __init__(self, world: World) -> None:
         from tests.sim import wire  # noqa: PLC0415 - see `_record`
         from tests.sim.host import Host  # noqa: PLC0415
 
         self._wire = wire
         self._world = world
-        self._host = Host(f"client-{number}")
+        self._host = Host("client")
         self._connection: Any = None
         self._producer_id, self._epoch = -1, 0
         self._sequences: dict[str, int] = {}
@@ -151,10 +90,6 @@ class _Client:
     def write(self, topic: str) -> int:
         """One batch; the error code of its answer."""
         return self._do(self._write(topic))
-
-    def close(self) -> None:
-        with self._world.loop.on(self._host):
-            self._connection.close()
 
     def _do(self, work: Any) -> Any:
         return self._world.loop.finish(work, self._host)
@@ -177,79 +112,29 @@ class _Client:
         return code
 
 
-def _record() -> Ways:
-    """Play each way some times. The world takes over this process."""
+def _record() -> list[str]:
+    """The world takes over this process."""
     from metadata.ownership import AccessMode  # noqa: PLC0415
     from tests.sim.world import Shape, TopicPlan, World  # noqa: PLC0415 - it imports the whole product
 
     world = World(0, Shape(nodes=1))
     world.start({"owned": TopicPlan(mode=AccessMode.EXCLUSIVE)})
     world.begin(0)
-    owner = _Client(world, 0)
+    owner = _Client(world)
     owner.connect()
-    _take_over(world, owner)  # the first one also learns what the node has not needed before
-    takeovers: list[_Run] = []
-    batches = [_written(world, owner) for _ in range(_TIMES)]
-    for number in range(1, _TIMES + 1):
-        owner.close()
-        world.run(world.now + 3.0)  # nobody owns it any more
-        owner = _Client(world, number)
-        owner.connect()
-        takeovers.append(_take_over(world, owner))
-    modules = _always(takeovers)
-    parts = [[each for each, number in modules.items() if number == part] for part in range(3)]
-    again = [each for each in parts[0] if all(each in run.in_takeover for run in takeovers)]
-    return Ways([*_always(batches)], Takeover(parts[0], parts[1], parts[2], again))
-
-
-def _take_over(world: World, owner: _Client) -> _Run:
-    for _ in range(100):
-        with _recording(world) as run:
-            code = owner.write("owned")
-        if code == 0:
-            return run
+    for _ in range(100):  # the first one takes the topic
+        if owner.write("owned") == 0:
+            break
         world.run(world.now + 0.1)
-    raise AssertionError(f"the topic has no owner: error code {code}")
-
-
-def _written(world: World, owner: _Client) -> _Run:
-    with _recording(world) as run:
-        assert owner.write("owned") == 0
-    world.run(world.now + 0.05)
-    return run
-
-
-def _always(runs: Sequence[_Run]) -> dict[str, int]:
-    """What ran each time."""
-    return {each: part for each, part in runs[0].modules.items() if all(each in run.modules for run in runs)}
-
-
-def counted(modules: Sequence[str]) -> list[str]:
-    """Those that count."""
-    return [each for each in modules if not each.startswith(ASIDE)]
-
-
-def deciding(modules: Sequence[str]) -> list[str]:
-    """Those of a takeover that decide or act, without what carries and encodes."""
-    return [each for each in counted(modules) if not each.startswith(CARRIERS)]
-
-
-def _main() -> None:
-    found = _record()
-    if "--json" in sys.argv:
-        sys.stdout.write(json.dumps(found))
-        return
-    _print("batch", found.batch, ASIDE)
-    for part, modules in found.takeover._asdict().items():
-        _print(f"takeover, {part}", modules, ASIDE + CARRIERS)
-
-
-def _print(title: str, modules: Sequence[str], left_out: tuple[str, ...]) -> None:
-    count = sum(not each.startswith(left_out) for each in modules)
-    sys.stdout.write(f"{title}: {count} of {len(counted(modules))}\n")
-    for each in modules:
-        sys.stdout.write(f"  ({each})\n" if each.startswith(left_out) else f"  {each}\n")
+    runs: list[dict[str, None]] = []
+    for _ in range(_TIMES):
+        with _recording(world) as modules:
+            assert owner.write("owned") == 0
+        runs.append(modules)
+        world.run(world.now + 0.05)
+    return [module for module in runs[0] if all(module in run for run in runs) and not module.startswith(ASIDE)]
 
 
 if __name__ == "__main__":
-    _main()
+    recorded = _record()
+    sys.stdout.write(json.dumps(recorded) if "--json" in sys.argv else "\n".join([*recorded, ""]))
