@@ -409,14 +409,16 @@ def granted_otherwise(evidence: Evidence) -> Iterator[str]:
 
 
 def tokens_fall(evidence: Evidence) -> Iterator[str]:
-    """Fencing tokens rise with the order of the claims in the ownership topic, and one claim has one."""
-    given: dict[tuple[str, bytes], set[int]] = defaultdict(set)
+    """Fencing tokens rise with the order of the claims in the ownership topic, and one claim has one. A request that
+    comes again on another connection may be another claim: that of the first one ended with its connection.
+    """
+    given: dict[tuple[str, bytes, str], set[int]] = defaultdict(set)
     for told in evidence.ledger.granted:
         if told.fencing_token:
-            given[told.resource, told.token].add(told.fencing_token)
+            given[told.resource, told.token, told.session].add(told.fencing_token)
     highest = 0
     for claim in evidence.claims:
-        tokens = given.pop((claim.resource, claim.token), None) if claim.session else None
+        tokens = given.pop((claim.resource, claim.token, claim.session), None)
         if tokens is None:
             continue
         if len(tokens) > 1 or min(tokens) <= highest:

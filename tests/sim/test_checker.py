@@ -355,6 +355,14 @@ def test_fencing_tokens_that_rise() -> None:
     assert not list(checker.tokens_fall(fine))
 
 
+def test_a_request_that_comes_again_on_another_connection_has_another_fencing_token() -> None:
+    """As in seed 5189: its node died, and the next coordinator knows that the claim ended with the connection."""
+    fine = good()
+    fine.claims += [Claimed("string", 1, f"conn:{n}", b"1") for n in (1, 2)]
+    fine.ledger.granted += [Granted("string", 1, f"conn:{n}", b"1", 6 + n) for n in (1, 2)]
+    assert not list(checker.tokens_fall(fine))
+
+
 def test_what_does_not_hold_within_the_nodes() -> None:
     bad = good()
     bad.inside.append("two nodes stamp alike")
