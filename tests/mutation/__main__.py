@@ -72,7 +72,7 @@ def main() -> int:
         run.play_seeds(range(int(first), int(last or first) + 1), chosen.most_seeds)
     if ids:
         for mutant in wanted:
-            _say(f"\n{mutant.diff()}\n{run.results[mutant.id]}")
+            _say(f"\n{mutant.diff()}\n{run.results.get(mutant.id, 'left out')}")
     everything = {room: sum(len(mutants(path)) for path in files(room)) for room in rooms}
     print(results.table(run.results.values(), everything))
     new, wrong = run.new(), stale(run.known, rooms, run.results)

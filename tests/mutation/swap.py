@@ -1,12 +1,14 @@
 """Puts a mistake into a process that has imported the product already: the code of one function, in place of its own.
 
 So a mutant costs a fork and the compilation of one module, and no imports. A function that was bound under other names
-before, or is wrapped, is the same object. Functions that were called already keep no state in their code.
+before, or is wrapped, is the same object. Functions that were called already keep no state in their code. Those that
+they returned, as the checks of a table that is made at import, get the code of the inner function.
 """
 
 from __future__ import annotations
 
 import gc
+from collections import Counter
 from types import CodeType, FunctionType
 from typing import TYPE_CHECKING
 
@@ -41,29 +43,51 @@ def swap(mutant: Mutant, known: Functions) -> None:
     """For ever, in this process. Raises `SwapError`."""
     path = str(ROOT / mutant.path)
     try:
-        codes = dict(_outer(compile(mutant.text(), path, "exec", dont_inherit=True)))
+        found = list(_codes(compile(mutant.text(), path, "exec", dont_inherit=True)))
     except (SyntaxError, ValueError) as error:
         raise SwapError(f"{mutant.id}: {error}") from None
+    counts = Counter(key for key, _ in found)
+    codes = {key: code for key, code in found if counts[key] == 1}
     done = False
     for (file, name, line), same in known.items():
-        if file != path or not f"{mutant.function}.".startswith(f"{name}."):
+        plain = name.replace("<locals>.", "").removesuffix(".<lambda>")
+        if file != path or not f"{mutant.function}.".startswith(f"{plain}."):
             continue
         if (code := codes.get((name, line))) is None:
+            if "<locals>" in name:
+                continue  # the mistake removes it, or it is one of several lambdas of a line
             raise SwapError(f"{mutant.id}: lost its function")
         for function in same:
-            if code.co_freevars != function.__code__.co_freevars:
-                raise SwapError(f"{mutant.id}: other variables of the enclosing scope")
-            function.__code__ = code
+            _exchange(function, code)
             done = True
     if not done:
         raise SwapError(f"{mutant.id}: no function has this code")
 
 
-def _outer(code: CodeType) -> Iterator[tuple[tuple[str, int], CodeType]]:
-    """The code of each function that is not within another one, by its name and line."""
+def _exchange(function: FunctionType, code: CodeType) -> None:
+    """Give a function another code, even if that uses fewer variables of the enclosing scope."""
+    names = function.__code__.co_freevars
+    if code.co_freevars == names:
+        function.__code__ = code
+        return
+    cells = dict(zip(names, function.__closure__ or (), strict=True))
+    try:
+        closure = tuple(cells[name] for name in code.co_freevars)
+    except KeyError as name:
+        raise SwapError(f"{code.co_qualname}: {name} of the enclosing scope is new") from None
+    other = FunctionType(code, function.__globals__, code.co_name, function.__defaults__, closure)
+    other.__kwdefaults__ = function.__kwdefaults__
+    instead = f"_instead_of_{id(function)}"
+    function.__globals__[instead] = other
+    text = f"def within({', '.join(names)}):\n  def f(*a, **k):\n    {names}\n    return {instead}(*a, **k)\n"
+    text = text.replace("'", "")
+    (within,) = (const for const in compile(text, "instead", "exec").co_consts if isinstance(const, CodeType))
+    function.__code__ = next(const for const in within.co_consts if isinstance(const, CodeType))
+
+
+def _codes(code: CodeType) -> Iterator[tuple[tuple[str, int], CodeType]]:
+    """The code of each function, by its name and line."""
     for const in code.co_consts:
-        if not isinstance(const, CodeType):
-            continue
-        if "<locals>" not in const.co_qualname:
+        if isinstance(const, CodeType):
             yield (const.co_qualname, const.co_firstlineno), const
-            yield from _outer(const)
+            yield from _codes(const)

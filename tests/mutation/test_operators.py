@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -97,6 +98,30 @@ def test_a_mistake_is_put_into_functions_that_were_imported_before() -> None:
     finally:
         next_generation.__code__ = code
     assert next_generation(5, 3) == 6
+
+
+@pytest.mark.parametrize("operator", ["return", "true"])
+def test_a_mistake_is_put_into_functions_that_others_have_returned_before(operator: str) -> None:
+    """The rows of the table of rights are made at import. With the second one a variable of the enclosing scope is not
+    used any more.
+    """
+    from sidecar.gateway.access.asked import Asking  # noqa: PLC0415
+    from sidecar.gateway.access.groups import ROWS  # noqa: PLC0415
+    from sidecar.gateway.rights import WithoutRules  # noqa: PLC0415
+
+    check: Any = next(row.check for row in ROWS if row.message.key == 69)
+    code, asking = check.__code__, Asking(WithoutRules(), {"group_ids": ["g"]}, 1)
+    *_, mutant = [
+        mutant
+        for mutant in operators.mutants("sidecar/gateway/access/groups.py")
+        if mutant.function == "_described.check" and mutant.operator == operator
+    ]
+    assert check(asking) is not None
+    try:
+        swap(mutant, functions())
+        assert check(asking) is None
+    finally:
+        check.__code__ = code
 
 
 def test_a_mistake_without_its_function_is_an_error() -> None:
