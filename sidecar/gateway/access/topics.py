@@ -167,7 +167,7 @@ def _create_topics(asking: Asking) -> Divided | None:
     divided = some(asking.fields, ("topics", "topics"), refused, TOPIC)
     seen = (topic["name"] for topic in topics if not anyway(topic))
     hidden = {name for name in seen if not rights.topic(Operation.DESCRIBE_CONFIGS, name)}
-    if asking.version < 5 or not hidden:
+    if not hidden:
         return divided
 
     def hide(topic: Values) -> Values:

@@ -21,7 +21,7 @@ from sidecar.network.framing import Frame
 from sidecar.protocol.api import ALL_APIS, APIS, LOGIN_APIS, Route
 from sidecar.protocol.calls.security import AclBinding
 from sidecar.protocol.limits import PORTION
-from sidecar.protocol.messages import admin, cluster, groups, transactions
+from sidecar.protocol.messages import admin, cluster, transactions
 from sidecar.protocol.primitives import at_once
 from sidecar.protocol.produce import ProducePart, ProduceRequest
 from sidecar.security.acls import CLUSTER_NAME, Acls, Operation, PatternType, Permission, ResourceType
@@ -93,21 +93,6 @@ def test_what_is_split_by_leader_and_hot_names_its_operation() -> None:
     assert hot == split | {cluster.DESCRIBE_TOPIC_PARTITIONS.key}, "pages refuse topics themselves, too"
 
 
-def test_a_request_of_which_all_is_allowed_goes_on_as_it_is() -> None:
-    fields = {"topic_names": ["a"], "timeout_ms": 1}
-    assert ask(admin.DELETE_TOPICS.key, 5, fields, rule(Operation.DELETE, "a")) is None
-
-
-def test_a_topic_that_may_be_seen_and_not_deleted_is_29_only_if_it_is_there() -> None:
-    fields = {"topic_names": ["a", "b", "c"], "timeout_ms": 1}
-    seen = rule(Operation.DESCRIBE, "a"), rule(Operation.DESCRIBE, "b")
-    divided = ask(admin.DELETE_TOPICS.key, 5, fields, *seen, there=("a",))
-    assert divided is not None
-    assert divided.fields == fields | {"topic_names": ["b"]}  # the controller says that it is not there
-    told = divided.amend({"responses": [{"name": "b", "error_code": 3}]})["responses"]
-    assert {each["name"]: each["error_code"] for each in told} == {"a": 29, "b": 3, "c": 29}
-
-
 def test_a_topic_named_beside_one_with_name_and_id_is_named_once_and_not_deleted() -> None:
     """A controller refuses what has both, and deletes the other one."""
     topic_id, other_id, none = b"the id of secret", b"the id of others", bytes(16)
@@ -125,17 +110,6 @@ def test_a_topic_named_beside_one_with_name_and_id_is_named_once_and_not_deleted
         assert [each["error_code"] for each in told] == [42, 29, 29]
 
 
-def test_a_look_at_a_topic_that_may_not_be_created_creates_none() -> None:
-    fields = {"topics": [{"name": "a"}, {"name": "b"}], "allow_auto_topic_creation": True}
-    seen = rule(Operation.DESCRIBE, "a"), rule(Operation.DESCRIBE, "b")
-    divided = ask(cluster.METADATA.key, 9, fields, *seen, there=("a",))
-    assert divided is not None
-    assert divided.fields == fields | {"topics": [{"name": "a"}]}
-    told = divided.amend({"topics": [{"name": "a", "error_code": 0}]})["topics"]
-    assert {each["name"]: each["error_code"] for each in told} == {"a": 0, "b": 29}
-    assert ask(cluster.METADATA.key, 9, fields, *seen, rule(Operation.CREATE, "b"), there=("a",)) is None
-
-
 def test_version_0_of_metadata_never_asks_for_all_topics_instead_of_none() -> None:
     divided = ask(cluster.METADATA.key, 0, {"topics": [{"name": "a"}]})
     assert divided is not None
@@ -143,36 +117,6 @@ def test_version_0_of_metadata_never_asks_for_all_topics_instead_of_none() -> No
     assert divided.fields["topics"]
     told = divided.amend({"topics": [{"name": ".", "error_code": 17}]})
     assert [(each["name"], each["error_code"]) for each in told["topics"]] == [("a", 29)]
-
-
-def test_the_layout_of_a_new_topic_is_hidden_from_who_may_not_see_configurations() -> None:
-    topic = {"name": "a", "num_partitions": 1, "replication_factor": 1, "assignments": [], "configs": []}
-    divided = ask(admin.CREATE_TOPICS.key, 7, {"topics": [topic]}, rule(Operation.CREATE, "a"))
-    assert divided is not None
-    (told,) = divided.amend({"topics": [{"name": "a", "error_code": 0, "num_partitions": 3, "configs": [1]}]})["topics"]
-    assert (told["num_partitions"], told["configs"]) == (-1, [])
-
-
-def test_offsets_of_topics_that_are_hidden_are_not_listed_with_a_group() -> None:
-    allowed = rule(Operation.DESCRIBE, "g", ResourceType.GROUP), rule(Operation.DESCRIBE, "a")
-    divided = ask(groups.OFFSET_FETCH.key, 7, {"group_id": "g", "topics": None}, *allowed)
-    assert divided is not None
-    assert divided.amend({"topics": [{"name": "a"}, {"name": "b"}]}) == {"topics": [{"name": "a"}]}
-
-
-def test_nothing_is_added_to_a_transaction_beside_a_topic_that_is_refused() -> None:
-    fields = {"transactional_id": "t", "topics": [{"name": name, "partitions": [0]} for name in ("a", "b", "c")]}
-    allowed = (
-        rule(Operation.WRITE, "t", ResourceType.TRANSACTIONAL_ID),
-        rule(Operation.WRITE, "a"),
-        rule(Operation.WRITE, "b"),
-    )
-    divided = ask(transactions.ADD_PARTITIONS_TO_TXN.key, 3, fields, *allowed, there=("a",))
-    assert divided is not None
-    assert divided.fields is None
-    told = divided.amend({})["results_by_topic"]
-    codes = {each["name"]: each["results_by_partition"][0]["partition_error_code"] for each in told}
-    assert codes == {"a": 55, "b": 3, "c": 29}
 
 
 # Rights ---------------------------------------------------------------------------------------------------------------

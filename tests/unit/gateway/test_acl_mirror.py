@@ -9,6 +9,7 @@ import pytest
 from sidecar.gateway.enforcement import AclMirror
 from sidecar.network.tasks import Tasks
 from sidecar.protocol.caller import DisconnectedError
+from sidecar.protocol.calls.admin import ConfigResource, DescribeConfigs, Described, Resource
 from sidecar.protocol.calls.security import AclBinding, DescribeAcls, DescribedAcls
 from sidecar.protocol.errors import KafkaError
 from sidecar.security.acls import Operation, ResourceType, Rules
@@ -27,6 +28,8 @@ class Kafka:
         self.answers = [*answers]
         self.failures: list[Exception] = []
         self.counts: list[int] = []
+        self.creates: dict[int, Described | None] = {}
+        """The answers of brokers about `auto.create.topics.enable`."""
 
     async def ask_any(self, request: DescribeAcls) -> DescribedAcls:
         answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
@@ -35,7 +38,15 @@ class Kafka:
         return answer
 
     async def brokers(self) -> list[int]:
-        return []
+        return [*self.creates]
+
+    async def call(self, broker: int, request: DescribeConfigs) -> dict[Resource, Described]:
+        creates, (resource,) = self.creates[broker], request.resources
+        assert (request.names, resource) == (
+            ("auto.create.topics.enable",),
+            Resource(ConfigResource.BROKER, str(broker)),
+        )
+        return {} if creates is None else {resource: creates}
 
     def acls_failed(self, error: Exception) -> None:
         self.failures.append(error)
@@ -49,6 +60,10 @@ class Kafka:
 
 def told(*rules: AclBinding, error: int = 0) -> DescribedAcls:
     return DescribedAcls(error, None, rules)
+
+
+def config(value: str | None = None, *, error: int = 0) -> Described:
+    return Described(error, None, {} if value is None else {"auto.create.topics.enable": value})
 
 
 async def test_without_an_authorizer_nothing_is_enforced() -> None:
@@ -98,3 +113,23 @@ async def test_a_change_that_passed_is_read_at_once_and_a_failure_ends_nothing()
     assert len(kafka.failures) == 1
     assert not crashed
     await tasks.cancel()
+
+
+@pytest.mark.parametrize(
+    ("answers", "creates"),
+    [
+        ([config("false")], False),
+        ([config("true"), config("false")], True),
+        ([None, config(error=31), config("false")], False),
+        ([config(None)], True),
+        ([], True),
+    ],
+)
+async def test_the_first_broker_that_says_it_says_whether_topics_are_created(
+    answers: list[Described | None], creates: bool
+) -> None:
+    kafka = Kafka(told())
+    kafka.creates = dict(enumerate(answers, 1))
+    mirror = kafka.mirror()
+    await mirror.read()
+    assert mirror.creates_topics is creates
