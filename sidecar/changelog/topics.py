@@ -26,7 +26,7 @@ from sidecar.protocol.calls.admin import (
     TopicDescription,
 )
 from sidecar.protocol.calls.logs import ListOffsets, OffsetAt
-from sidecar.protocol.errors import ErrorCode, error_name
+from sidecar.protocol.errors import ErrorCode, KafkaError, error_name
 from sidecar.protocol.ids import TopicPartition
 
 _DAY_MS: Final = 24 * 3600 * 1000
@@ -176,7 +176,7 @@ async def open_topics(upstream: Upstream, cluster: str) -> InternalTopics:
                 waiting = f"leaders of {', '.join(leaderless)}"
             else:
                 return await _checked(upstream, described, names)
-        except UpstreamError as error:
+        except (UpstreamError, KafkaError) as error:  # another broker may not know yet what one has shown
             waiting = error
         await retry.pause(waiting)
 
