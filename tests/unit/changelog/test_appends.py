@@ -18,14 +18,14 @@ from sidecar.protocol.errors import ErrorCode
 from sidecar.protocol.ids import Offset, Stamp, TopicPartition
 from sidecar.v1 import state_pb2 as state
 from tests.conftest import Unique
-from tests.kafka.changelog.conftest import LossyUpstream, OpenChangelog
-from tests.kafka_calls import KafkaCalls
+from tests.sim.kafka.direct import SimulatedKafka
+from tests.unit.changelog.conftest import LossyUpstream, OpenChangelog
 
 
 class Claimant:
     """A node that takes a topic over: opens its slot, fences the ownership partition, claims."""
 
-    def __init__(self, changelog: Changelog, kafka: KafkaCalls, topic: str) -> None:
+    def __init__(self, changelog: Changelog, kafka: SimulatedKafka, topic: str) -> None:
         self.changelog = changelog
         self.slot = WriterSlot(kafka.upstream, f"sidecar.{changelog.partition.topic}.{topic}")
         self.topic = topic
@@ -50,7 +50,7 @@ class Claimant:
         return await self.changelog.appender.append(self.changelog.partition, raw, writer=self.slot.stamp)
 
 
-async def logged(kafka: KafkaCalls, partition: TopicPartition) -> list[RawRecord]:
+async def logged(kafka: SimulatedKafka, partition: TopicPartition) -> list[RawRecord]:
     request = FetchPartition(partition, Offset(0), max_wait_ms=0, max_bytes=10 * 1024 * 1024)
     fetched = await kafka.upstream.call(await kafka.leader(partition), request)
     assert fetched.error == 0
@@ -58,7 +58,7 @@ async def logged(kafka: KafkaCalls, partition: TopicPartition) -> list[RawRecord
 
 
 async def test_a_claim_is_in_every_nodes_view_with_its_stamp(
-    kafka: KafkaCalls, open_changelog: OpenChangelog, unique: Unique
+    kafka: SimulatedKafka, open_changelog: OpenChangelog, unique: Unique
 ) -> None:
     ours, theirs = await open_changelog(), await open_changelog()
     claimant = Claimant(ours, kafka, unique("orders"))
@@ -75,7 +75,7 @@ async def test_a_claim_is_in_every_nodes_view_with_its_stamp(
 
 
 async def test_of_two_claims_in_a_race_the_older_epoch_is_fenced(
-    kafka: KafkaCalls, changelog: Changelog, unique: Unique
+    kafka: SimulatedKafka, changelog: Changelog, unique: Unique
 ) -> None:
     topic = unique("orders")
     older, newer = Claimant(changelog, kafka, topic), Claimant(changelog, kafka, topic)
@@ -91,7 +91,7 @@ async def test_of_two_claims_in_a_race_the_older_epoch_is_fenced(
 
 
 async def test_a_claim_in_front_of_the_fence_is_read_by_whoever_fenced(
-    kafka: KafkaCalls, changelog: Changelog, unique: Unique
+    kafka: SimulatedKafka, changelog: Changelog, unique: Unique
 ) -> None:
     topic = unique("orders")
     older, newer = Claimant(changelog, kafka, topic), Claimant(changelog, kafka, topic)
@@ -112,7 +112,7 @@ async def test_a_claim_in_front_of_the_fence_is_read_by_whoever_fenced(
 
 
 async def test_an_append_whose_answer_is_lost_is_in_the_log_once(
-    kafka: KafkaCalls, lossy: LossyUpstream, open_changelog: OpenChangelog, unique: Unique
+    kafka: SimulatedKafka, lossy: LossyUpstream, open_changelog: OpenChangelog, unique: Unique
 ) -> None:
     changelog = await open_changelog(upstream=lossy)
     claimant = Claimant(changelog, kafka, unique("orders"))
@@ -129,7 +129,7 @@ async def test_an_append_whose_answer_is_lost_is_in_the_log_once(
 
 
 async def test_when_no_answer_ever_comes_the_outcome_is_unknown_and_the_journal_ends(
-    kafka: KafkaCalls, lossy: LossyUpstream, changelog: Changelog, unique: Unique
+    kafka: SimulatedKafka, lossy: LossyUpstream, changelog: Changelog, unique: Unique
 ) -> None:
     claimant = Claimant(changelog, kafka, unique("orders"))
     writer = await claimant.fence()
@@ -149,7 +149,7 @@ async def test_when_no_answer_ever_comes_the_outcome_is_unknown_and_the_journal_
 
 
 async def test_a_journal_counts_the_sequences_of_its_records(
-    kafka: KafkaCalls, changelog: Changelog, unique: Unique
+    kafka: SimulatedKafka, changelog: Changelog, unique: Unique
 ) -> None:
     claimant = Claimant(changelog, kafka, unique("orders"))
     journal = changelog.journal(await claimant.fence())
@@ -165,7 +165,7 @@ async def test_a_journal_counts_the_sequences_of_its_records(
 
 
 async def test_a_batch_that_is_refused_leaves_the_journal_usable(
-    kafka: KafkaCalls, changelog: Changelog, unique: Unique
+    kafka: SimulatedKafka, changelog: Changelog, unique: Unique
 ) -> None:
     claimant = Claimant(changelog, kafka, unique("orders"))
     journal = changelog.journal(await claimant.fence())
@@ -196,7 +196,7 @@ async def test_hints_and_policies_go_without_a_stamp_and_can_be_taken_back(
     assert topic not in {policy.key.topic for policy in changelog.view.policies()}
 
 
-async def test_an_event_is_appended_to_the_history(kafka: KafkaCalls, changelog: Changelog) -> None:
+async def test_an_event_is_appended_to_the_history(kafka: SimulatedKafka, changelog: Changelog) -> None:
     event = state.Event(id=b"0" * 16, kind=state.Event.CLAIMED, topic="orders", generation=3)
     await changelog.add_event(event)
     (record,) = await logged(kafka, TopicPartition(changelog.topics.names.events, 0))
