@@ -5,9 +5,8 @@ from __future__ import annotations
 import contextlib
 import re
 import urllib.request
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,27 +14,18 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic  # pyright: ignore[reportPrivateImportUsage]
 
-from sidecar.changelog import Changelog, Entry
-from sidecar.cluster.nodes import NodeAddress, NodeDirectory
-from sidecar.fencing.record_writer import RecordWriter
 from sidecar.protocol.errors import ErrorCode
-from sidecar.protocol.metadata import TopicState
-from sidecar.shadow.keeper import ShadowKeeper
-from sidecar.shadow.records import SHADOW_SLOT, ShadowRecords
-from sidecar.v1 import state_pb2 as state
 from tests.conftest import Unique
 from tests.kafka.gateway.test_shared_reads import Limits, ask
 from tests.kafka.node_log import events
 from tests.kafka.shadow.conftest import without_stats
 from tests.kafka.shadow.history import history
-from tests.kafka.shadow.test_records import Alone
-from tests.kafka_calls import kafka_calls
 from tests.nodes import NodeProcess
 from tests.raw import RawClient
 from tests.rest import Rest
 from tests.services import Services
 from tests.topics import create_topic
-from tests.wait import wait_for, wait_for_async
+from tests.wait import wait_for
 
 
 def delete(services: Services, topic: str) -> None:
@@ -127,124 +117,6 @@ def test_a_shadow_is_closed_with_its_source_and_told_once_by_one_node(
         assert logged(nodes) == [name, name]
         assert rest.call("DELETE", f"/v1/topics/{orders}/shadows/{name}")[0] == 204
         wait_for(lambda: [gauge(node) for node in nodes] == [0, 0], "the gauge to fall")
-
-
-class Heard:
-    """What a keeper tells of one shadow after the other."""
-
-    def __init__(self) -> None:
-        self.heard: list[tuple[str, str]] = []
-
-    def shadow_closed(self, shadow: str, reason: str) -> None:
-        self.heard.append(("closed", shadow))
-
-    def shadow_opened(self, shadow: str) -> None:
-        self.heard.append(("opened", shadow))
-
-    def shadow_forgotten(self, shadow: str, reason: str) -> None:
-        self.heard.append(("forgotten", shadow))
-
-    def shadow_failed(self, shadow: str, error: BaseException) -> None:
-        raise AssertionError(f"{shadow}: {error!r}")
-
-
-@dataclass
-class Kept:
-    """A shadow `name` of `orders`, and a keeper that looks when it is told to."""
-
-    orders: str
-    name: str
-    records: ShadowRecords
-    keeper: ShadowKeeper
-    hooks: Heard
-
-    async def look(self) -> list[tuple[str, str]]:
-        await self.keeper.look()
-        return self.hooks.heard
-
-
-@pytest.fixture
-async def kept(services: Services, unique: Unique) -> AsyncIterator[Kept]:
-    orders, name = create_topic(services.kafka_bootstrap, 1), create_topic(services.kafka_bootstrap, 1)
-    async with kafka_calls(services.kafka_bootstrap) as kafka:
-        upstream, hooks = kafka.upstream, Heard()
-        cluster = unique("c")
-        changelog = await Changelog.open(upstream, cluster)
-        nodes = NodeDirectory(NodeAddress(1, "127.0.0.1", 1))
-        records = ShadowRecords(changelog, RecordWriter(upstream, cluster, changelog, SHADOW_SLOT), nodes, Alone())
-        own, source = [(await upstream.layout(topic)).topic_id.bytes for topic in (name, orders)]
-        await records.add(name, state.Shadow(source=orders, source_topic_id=source, topic_id=own))
-        yield Kept(orders, name, records, ShadowKeeper(upstream, records, nodes, hooks), hooks)
-        await changelog.close()
-
-
-async def test_a_broker_that_lags_behind_closes_and_forgets_nothing(
-    kept: Kept, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It knows neither topic for a moment, again and again."""
-    ask, answers = kept.keeper._ask, 0
-
-    async def now_and_then(entries: list[Entry[state.Shadow]]) -> Mapping[str, TopicState]:
-        nonlocal answers
-        answers += 1
-        found = dict(await ask(entries))
-        if answers % 3 == 1:
-            found[kept.orders] = replace(found[kept.orders], error=3, partitions=())
-        if answers % 3 == 2:
-            found[kept.name] = replace(found[kept.name], error=3, partitions=())
-        return found
-
-    monkeypatch.setattr(kept.keeper, "_ask", now_and_then)
-    assert [list(await kept.look()) for _ in range(9)] == [[]] * 9
-    entry = kept.records.get(kept.name)
-    assert entry is not None
-    assert entry.value.closed == ""
-
-
-async def test_a_source_that_is_there_after_all_opens_its_shadow_again(
-    kept: Kept, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Two lagging answers in a row have closed it."""
-    ask, lags = kept.keeper._ask, True
-
-    async def lagging(entries: list[Entry[state.Shadow]]) -> Mapping[str, TopicState]:
-        found = dict(await ask(entries))
-        if lags:
-            found[kept.orders] = replace(found[kept.orders], error=3, partitions=())
-        return found
-
-    monkeypatch.setattr(kept.keeper, "_ask", lagging)
-    closed, opened = ("closed", kept.name), ("opened", kept.name)
-    assert [list(await kept.look()) for _ in range(4)] == [[], [closed], [closed], [closed]]
-    lags = False
-    assert [list(await kept.look()) for _ in range(4)] == [[closed], *[[closed, opened]] * 3]
-
-
-async def test_what_dies_between_telling_and_writing_tells_the_same_event_again(
-    kept: Kept, services: Services, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    told: list[bytes | None] = []
-    add_event = kept.records.add_event
-
-    async def listen(name: str, detail: str, details: state.EventDetails, identity: bytes | None = None) -> None:
-        told.append(identity)
-        await add_event(name, detail, details, identity)
-        if len(told) == 1:
-            raise Crashed
-
-    monkeypatch.setattr(kept.records, "add_event", listen)
-    delete(services, kept.orders)
-    with pytest.raises(Crashed):
-        await wait_for_async(kept.look, "it to be closed")
-    await wait_for_async(kept.look, "it to be closed by who comes next")
-    assert kept.hooks.heard == [("closed", kept.name)]
-    assert len(told) == 2
-    assert told[0] == told[1]
-    assert told[0] is not None
-
-
-class Crashed(BaseException):
-    """The process ends here."""
 
 
 def test_a_node_that_asked_nothing_meanwhile_reads_no_other_topic_under_its_name(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import pytest
@@ -15,9 +15,7 @@ from sidecar.protocol.caller import FencedError, Upstream
 from sidecar.protocol.ids import Offset
 from sidecar.shadow.records import SHADOW_SLOT, OvertakenError, ShadowRecords
 from sidecar.v1 import state_pb2 as state
-from tests.conftest import Unique
-from tests.kafka_calls import kafka_calls
-from tests.services import Services
+from tests.unit.shadow.paper import Nodes
 
 NAME = "audit"
 
@@ -74,15 +72,13 @@ class Pair:
 
 
 @pytest.fixture
-async def pair(services: Services, unique: Unique) -> AsyncIterator[Pair]:
-    async with kafka_calls(services.kafka_bootstrap) as kafka:
-        cluster = unique("c")
-        here, there = [await Changelog.open(kafka.upstream, cluster) for _ in range(2)]
-        found = Pair(kafka.upstream, cluster, here, there)
-        await found.there.add(NAME, state.Shadow(source="orders", topic_id=b"i" * 16, allow=["User:*"]))
-        yield found
-        await here.close()
-        await there.close()
+async def pair(nodes: Nodes) -> Pair:
+    here, there = await nodes.start(), await nodes.start()
+    found = Pair(nodes.kafka.node(), "c", here.log, there.log)
+    await found.there.add(
+        NAME, state.Shadow(source="orders", source_topic_id=b"s" * 16, topic_id=b"i" * 16, allow=["User:*"])
+    )
+    return found
 
 
 def allow(*principals: str) -> Callable[[state.Shadow], None]:
