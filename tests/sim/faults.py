@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -61,8 +62,10 @@ def _stop(play: Play, node: int, lasts: float, name: str, *, timers_first: bool 
     if not host.alive or host.frozen:
         return
     loop.freeze(host)
+    play.stood_still[node] = math.inf
 
     def thaw() -> None:
+        play.stood_still[node] = play.world.now
         if host.alive and host.frozen:
             play.effect(name, int(bool(host.held)))
             slept = play.world.now - began if name == "node suspended" else 0.0

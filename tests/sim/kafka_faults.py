@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from tests.sim.kafka.broker import Broker
+    from tests.sim.kafka.replica import Replica
     from tests.sim.play import Play
 
 _APART_S: Final = 0.3
@@ -191,19 +192,30 @@ def configure(play: Play, topic: str, settings: dict[str, str]) -> None:
 
 def clean(play: Play, topic: str, after: float = 0.0) -> None:
     """Brokers delete by retention, and compact, each at its own moment (`LogManager.cleanupLogs`, `LogCleaner`), once
-    the first record is so old.
+    nodes had so much time to protect the first record.
     """
     topic, world = named(play, topic), play.world
 
     def clean_one(broker: Broker) -> None:
         for replica in list(broker.replicas.values()) if broker.alive and not broker.frozen else ():
             batches = replica.log.batches
-            if replica.topic.name == topic and batches and world.now - batches[0].at >= after:
+            if replica.topic.name == topic and batches and _had_time(play, replica, after):
                 cleaner.retain(replica)
                 cleaner.compact(replica)
 
     for broker in world.cluster.brokers.values():
         world.loop.at(None, world.now + world.rng.uniform(0.0, _APART_S), clean_one, broker)
+
+
+def _had_time(play: Play, replica: Replica, seconds: float) -> bool:
+    """Whether the first record is so old, and is protected, or no node stood still since: one that does protects
+    nothing, and Kafka's cleaner does not wait for it.
+    """
+    since = play.world.now - seconds
+    could = (
+        not seconds or replica.config.min_compaction_lag_ms > 0 or since >= max(play.stood_still.values(), default=0.0)
+    )
+    return replica.log.batches[0].at <= since and could
 
 
 def empty_topic(play: Play, topic: str) -> None:

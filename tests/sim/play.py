@@ -88,6 +88,8 @@ class Play:
         self.over = False
         self._clients = 0
         self._heals: list[Callable[[], None]] = []
+        self.stood_still: dict[int, float] = {}
+        """By node: when it was stopped last, and went on; infinity while it stands still."""
         self.wall_ms = world.scheduler.wall_ms
         self.inside = Inside(world)
         self.watch = Watch(world)

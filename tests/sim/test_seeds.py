@@ -66,8 +66,10 @@ SCENES = {
 """Seeds whose histories have each of the scenes (`RARE`)."""
 
 
-REMOVED = {38: "topic deleted", 45: "node killed", 182: "cleaning set", 350: "records deleted"}
-"""Plain seeds that find the mutants of what is removed (`mutants/removals.py`), and what takes effect in them."""
+REMOVED = {38: "topic deleted", 45: "node killed", 182: "cleaning set", 350: "records deleted", 5274: "node frozen"}
+"""Plain seeds that find the mutants of what is removed (`mutants/removals.py`), and what takes effect in them. In the
+last one all nodes stood still while a topic with ids was compacted, which no node can survive: it is compacted later.
+"""
 
 
 @pytest.fixture(scope="module")
