@@ -131,8 +131,7 @@ class Ownerships:
         ticket.heard()
         if ticket.answer is None:
             return self._rooms.owned(ticket)
-        if not ticket.lost:
-            self.tickets.forget(ticket)  # refused: the token may be used again
+        self.tickets.forget(ticket)  # refused: the token may be used again
         return ticket.answer
 
     # Connections ------------------------------------------------------------------------------------------------------

@@ -136,3 +136,13 @@ def test_a_connection_whose_end_was_told_already_speaks_for_no_request() -> None
     ticket = Ticket(asked, {}, None, {})
     Ownerships(rooms, tasks).connect(ticket, dead)
     assert not ticket.clients
+
+
+def test_a_request_counts_for_its_principal_until_it_is_over_and_is_forgotten_without_effect() -> None:
+    tickets = Tickets()
+    over, owns = (Ticket(request(bytes([number]) * 16, TARGETS[:1]), {}, None, {}) for number in (2, 4))
+    for ticket in (over, owns):
+        tickets.add(ticket, connection(1))
+    tickets.over(over)
+    tickets.forget(over)
+    assert (tickets.of_principal, len(tickets)) == ({"User:0": 1}, 1)
