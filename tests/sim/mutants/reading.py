@@ -37,24 +37,6 @@ _ANOTHER: Final = Schedule(
 )  # fmt: skip
 """Consumers of one group, one after the other."""
 
-BORN_AGAIN: Final = Schedule(
-    [
-        Step(0.05, "remake shadow", {"shadow": "mirror", "source": "ordinary", "gap": 0.0}),
-        produce(0.9, topic="ordinary", every=0.005, batches=400, burst=1),
-        *[
-            Step(0.7 + 0.05 * number, "join", {
-                "group": f"group{number}", "topic": "mirror", "joins": False, "slow": 0.2,
-            })
-            for number in range(3)
-        ],
-        Step(1.2, "delete topic", {"topic": "ordinary", "lasts": 0.005}),
-    ],
-    length=2.2,
-    nodes=3,
-)  # fmt: skip
-"""The source of a shadow is created again, and written to through one node, while readers by name come to others."""
-
-BY_NAME_ALONE: Final = Edit("sidecar/gateway/source_check.py", "    if not sources:\n", "    if True:\n")
 _CURSORS: Final = "sidecar/gateway/offset_fetch.py"
 
 MUTANTS: Final = (
@@ -74,14 +56,6 @@ MUTANTS: Final = (
         _TOGETHER,
         seeds=4,
         by=("skipped",),
-    ),
-    Mutant(
-        "a shadow is read by its source's name alone",
-        "issue 15",
-        "What is read under a shadow's name is not compared with the topic that the shadow was created for.",
-        (BY_NAME_ALONE,),
-        BORN_AGAIN,
-        by=("read_otherwise",),
     ),
     Mutant(
         "a group stands one record on",

@@ -12,7 +12,6 @@ from tests.sim.histories import REMOVALS, make
 from tests.sim.mutants.edits import Edit
 from tests.sim.mutants.keepalive import NO_QUESTION, NO_REPLICAS, NO_START
 from tests.sim.mutants.mutant import Mutant
-from tests.sim.mutants.reading import BY_NAME_ALONE
 
 if TYPE_CHECKING:
     from tests.sim.history import History
@@ -75,7 +74,7 @@ MUTANTS: Final = (
         "a shadow shows whatever has its source's name",
         "issue 15",
         "What is read under a shadow's name is not compared with the topic that the shadow was created for.",
-        (BY_NAME_ALONE,),
+        (Edit("sidecar/gateway/source_check.py", "    if not sources:\n", "    if True:\n"),),
         _removes,
         seeds=10,
         by=("read_otherwise",),
