@@ -72,8 +72,8 @@ class Lanes:
 
 
 def hunt(mutant: Mutant, clean: Lanes, seeds: int = 0) -> Caught:
-    """Play a mutant seed by seed until it is found, and the product under all seeds that the mutant may take: `clean`
-    are its workers. `seeds`: how many, if not the mutant's.
+    """Play a mutant seed by seed until it is found, and the product under the same seeds: `clean` are its workers.
+    `seeds`: how many, if not the mutant's.
     """
     mine, before = Lanes(), _cpu_s()
     seed, rule, wrong = None, "", ""
@@ -89,7 +89,7 @@ def hunt(mutant: Mutant, clean: Lanes, seeds: int = 0) -> Caught:
     finally:
         mine.close()
     cpu_s = _cpu_s() - before
-    played = [mutant.found_by(number) for number in range(seeds or mutant.seeds)]
+    played = [mutant.found_by(number) for number in range((seeds or mutant.seeds) if seed is None else seed + 1)]
     unclean = [f"seed {each.seed}: {said}" for each in played for said in clean.once(each, mutant.world)]
     return Caught(mutant, seed, rule or ", ".join(sorted(others)), wrong, cpu_s, unclean)
 
