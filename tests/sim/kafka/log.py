@@ -71,8 +71,10 @@ class Log:
             self.segment_bytes = 0
 
     def begin_epoch(self, epoch: int, offset: int) -> None:
-        """`LeaderEpochFileCache.assign`."""
+        """`LeaderEpochFileCache.assign`: epochs in which nothing was appended are forgotten."""
         if not self.epochs or epoch > self.epochs[-1][0]:
+            while self.epochs and self.epochs[-1][1] >= offset:
+                self.epochs.pop()
             self.epochs.append((epoch, offset))
 
     def latest_epoch(self) -> int:

@@ -124,6 +124,17 @@ def a_killed_leader_is_replaced(talk: Trouble) -> list[Any]:
 
 
 @fault
+def an_epoch_in_which_nothing_is_appended_is_forgotten(talk: Trouble) -> list[Any]:
+    topic = _placed(talk, 1, 2)
+    for first, second in ((2, 1), (1, 2)):
+        talk.reassign(topic, 0, [first, second])
+        _until(talk, lambda: _partition(talk, topic)["replica_nodes"] == [first, second], "reassigned")  # noqa: B023
+        talk.elect(topic, 0)
+        _led_by(talk, topic, first)
+    return [end_of_epoch(talk, topic, each) for each in range(4)] + [talk.produce(topic, b"v")]
+
+
+@fault
 def a_stopped_leader_hands_over(talk: Trouble) -> list[Any]:
     topic, (_, pid, epoch) = _placed(talk, 3, 2, min_insync_replicas="1"), talk.init(None)
     found: list[Any] = [talk.produce(topic, b"v", pid=pid, epoch=epoch, seq=seq) for seq in range(3)]
