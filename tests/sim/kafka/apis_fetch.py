@@ -118,11 +118,12 @@ class _Fetch:
         stable = replica.stable_offset()
         upper = stable if self.committed else replica.high_watermark
         records = b""
+        most = min(left, part["partition_max_bytes"])
         if offset < upper and (left > 0 or first):
-            most = min(left, part["partition_max_bytes"])
             records = log.read(offset, upper, max(0, most), one_at_least=first)
         aborted = None
-        if self.committed:
+        does_not_fit = offset < upper and most > 0 and not records  # `FetchDataInfo.firstEntryIncomplete`
+        if self.committed and not does_not_fit:
             aborted = [{"producer_id": pid, "first_offset": at} for pid, at in log.aborted_between(offset, upper)]
         return {
             "partition_index": index, "error_code": 0, "high_watermark": replica.high_watermark,

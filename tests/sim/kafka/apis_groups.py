@@ -34,13 +34,16 @@ def txn_offset_commit(broker: Broker, request: Request) -> None:
 def _refusal(broker: Broker, values: Values, stamp: tuple[int, int]) -> int:
     """Why this producer may not commit offsets, as an error code."""
     try:
-        shard, _ = broker.groups.find_named(values["group_id"])
+        shard, group = broker.groups.find_named(values["group_id"])
+        runtime = broker.cluster.settings.version >= (4, 0)
+        if group is None and not runtime:
+            shard.groups[values["group_id"]] = Group()  # it is there even if the producer is refused
         entry = shard.replica.producers.entries.get(stamp[0])
         if entry is None or entry.txn_start < 0:
             partition = CONSUMER_OFFSETS, shard.replica.index
             verify(broker.cluster, values["transactional_id"], stamp, partition)
         elif stamp[1] < entry.epoch:
-            return errors.INVALID_PRODUCER_EPOCH
+            return errors.INVALID_PRODUCER_EPOCH if runtime else errors.UNKNOWN_SERVER_ERROR
     except RefusedError as error:
         return error.code
     return errors.NONE
@@ -147,7 +150,10 @@ def _offsets(broker: Broker, asked: Values, *, stable: bool, by_id: bool) -> tup
     for topic in wanted:
         name = _name(broker, topic)
         parts: list[dict[str, Any]] = []
-        for index in topic["partition_indexes"]:
+        indexes: list[int] = topic["partition_indexes"]
+        if broker.cluster.settings.version < (4, 0):
+            indexes = list(dict.fromkeys(indexes))
+        for index in indexes:
             waits = (name, index) in pending
             commit = None if waits or name is None else known.get((name, index))
             if commit is not None and by_id and commit.topic_id not in (NO_TOPIC_ID, topic["topic_id"]):

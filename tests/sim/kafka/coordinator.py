@@ -311,7 +311,7 @@ class Transactions:
                 transaction.pending = None
                 done(_ERRORS.get(error, error))
                 return
-            transaction.complete(facts)
+            transaction.complete(self._completed(transaction, facts))
             if facts.state is State.DEAD:
                 shard.ids.pop(facts.transactional_id, None)
             self._watch_timeout(shard, transaction)
@@ -328,6 +328,12 @@ class Transactions:
         waiting = shard.replica.when_replicated(appended.last, replicated)
         if waiting is not None:
             self.broker.later(self.broker.cluster.settings.request_timeout, self._overdue, shard, waiting)
+
+    def _completed(self, transaction: Transaction, facts: Facts) -> Facts:
+        """Before 4.0 a coordinator kept the start of the last transaction when an epoch was raised."""
+        if facts.state is State.EMPTY and self.broker.cluster.settings.version < (4, 0):
+            return facts._replace(started_ms=transaction.facts.started_ms)
+        return facts
 
     def _overdue(self, shard: Shard, waiting: object) -> None:
         for each in shard.replica.waiting:

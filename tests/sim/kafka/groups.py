@@ -125,6 +125,8 @@ class Shard:
     def take(self, commits: tuple[Commit, ...], pid: int, at: int) -> None:
         """Offsets that are in the log; those of a transaction wait for its marker."""
         for commit in commits:
+            if commit.offset == _TOMBSTONE and commit.group not in self.groups:
+                continue
             group = self.groups.setdefault(commit.group, Group())
             offsets = group.offsets if pid < 0 else group.pending.setdefault(pid, {})
             if commit.offset == _TOMBSTONE:
@@ -229,9 +231,12 @@ class Groups:
             done(error.code)
 
     def topic_deleted(self, topic: str) -> None:
-        """Its offsets go (`OffsetMetadataManager.onPartitionsDeleted`), also those of open transactions."""
+        """Its offsets go (`OffsetMetadataManager.onPartitionsDeleted`), also those of open transactions. Before 4.0 so
+        does every group without members and offsets (`GroupMetadataManager.cleanupGroupMetadata`).
+        """
+        runtime = self.broker.cluster.settings.version >= (4, 0)
         for shard in self.shards.values():
-            for name, group in shard.groups.items():
+            for name, group in list(shard.groups.items()):
                 places = [(pid, place) for pid, found in group.pending.items() for place in found if place[0] == topic]
                 for pid, place in places:
                     del group.pending[pid][place]
@@ -239,6 +244,9 @@ class Groups:
                 commits = tuple(Commit(name, *place, _TOMBSTONE, -1, "") for place in gone)
                 if commits and not shard.loading:
                     self._append(shard, batches.noted(commits, self.broker.wall_ms()), -1, lambda _: None)
+                has_offsets = group.pending or group.offsets.keys() - gone
+                if not runtime and group.state == "Empty" and not has_offsets:
+                    del shard.groups[name]
 
     def _may_commit(self, group: Group, member: str, generation: int, *, transactional: bool) -> None:
         """`ClassicGroup.validateOffsetCommit`."""

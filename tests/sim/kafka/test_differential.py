@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from tests.services import Services
 
 _SEEDS = range(6)
+_OTHER_VERSIONS = ("3.9.1", "4.3.1")
+_DIFFERED = (0, 1, 10, 34, 45, 77, 184)
+"""Seeds that once showed a difference to 3.9."""
 _LENGTH = 60
 
 
@@ -57,6 +60,19 @@ def _produced(again: int | None) -> Ask:
     topic = {"name": Symbol("topic", 0), "partition_data": [{"index": 0, "records": records}]}
     fields = {"transactional_id": None, "acks": -1, "timeout_ms": 5000, "topic_data": [topic]}
     return Ask(0, 8, ("leader", 0, 0), fields)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("version", _OTHER_VERSIONS)
+def test_other_versions_answer_alike(version: str, tmp_path_factory: pytest.TempPathFactory) -> None:
+    with Kafka(tmp_path_factory.mktemp("other"), KafkaConfig(version=version, overrides=OVERRIDES)) as kafka:
+        real = Real(kafka.bootstrap)
+        sides = Sides(real, version, 1)
+        for seed in _DIFFERED:
+            found = sides.play(program(seed, sides.release, 1, _LENGTH))
+            assert found is None, str(sides.shrink(found))
+        real.close()
 
 
 @pytest.mark.slow

@@ -36,12 +36,12 @@ def two_partitions_in_one_fetch(talk: Talk) -> list[Any]:
     for partition in (0, 1):
         talk.produce(topic, b"v" * 100, partition=partition)
     found: list[Any] = []
-    for whole in (1, 200, 1000):
-        fields = fetch_fields(topic, max_bytes=whole)
+    for whole, most in ((1, 1000), (200, 1000), (1000, 1000), (1000, 1), (1000, 0)):
+        fields = fetch_fields(topic, max_bytes=whole, isolation=1)
         part = fields["topics"][0]["partitions"][0]
-        fields["topics"][0]["partitions"] = [part, part | {"partition": 1}]
+        fields["topics"][0]["partitions"] = [part, part | {"partition": 1, "partition_max_bytes": most}]
         rows = talk.ask(talk.leader_of(topic), 1, 11, fields)["responses"][0]["partitions"]
-        found.append(sorted(len(row["records"] or b"") for row in rows))
+        found.append(sorted((len(row["records"] or b""), str(row["aborted_transactions"])) for row in rows))
     return found
 
 
