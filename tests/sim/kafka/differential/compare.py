@@ -104,15 +104,19 @@ class Sides:
                 if answers[0] != answers[1]:
                     return Difference(program, place, *answers)
         finally:
-            self._tidy(real)
+            self._tidy(real, program.seed)
         return None
 
-    def _tidy(self, real: Player) -> None:
+    def _tidy(self, real: Player, seed: int) -> None:
         if isinstance(self.real, RealTrouble):
             self.real.mend()
         real.alive = set(real.all)
         if self.brokers > 1:
-            real.settle()
+            try:
+                real.settle()
+            except StuckError as error:
+                error.add_note(f"behind seed {seed}: this cluster is of no use any more")
+                raise
         for name in real.partitions:
             named = {"topics": [{"name": name, "topic_id": bytes(16)}], "timeout_ms": 10_000}
             self.real.ask(None, 20, 6, named)

@@ -19,8 +19,9 @@ NOBODYS_PRODUCER: Final = 9_000_000_000
 _NOT_READY: Final = (14, 15, 16)
 _FIRST_THAT_MAY_DECLINE: Final = 4
 """Of Metadata: before it, an unknown topic is always made."""
-_ROUNDS: Final = 1500
-"""How often a condition is looked at before a side counts as stuck: 30 s for real brokers."""
+_ROUNDS: Final = 6000
+"""How often a condition is looked at before a side counts as stuck: two minutes and more for real brokers, which start
+slowly on a busy machine."""
 _WAITS_S: Final = 0.5
 """A request without an answer for so long, in `Together`, waits for others."""
 
