@@ -2,7 +2,8 @@
 
 A node as a process cannot be stopped between two steps of a takeover, nor told what Redis shall answer; this one can.
 Whatever passes here has passed Kafka and Redis; answers are exchanged or lost on their way back, never invented
-requests. `exclusive/room.py` and `resources/room.py` build their rooms on it.
+requests. `exclusive/room.py` builds its rooms on it; `tests/unit/resources/room.py` has a simulated Kafka and Redis
+behind the same gates.
 """
 
 from __future__ import annotations

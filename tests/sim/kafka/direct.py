@@ -134,7 +134,8 @@ class DirectUpstream(KafkaUpstream):
 
     async def call_pair(self, broker_id: int, first: Any, second: Any, **how: Any) -> tuple[Any, Any]:
         """See `Upstream.call_pair`."""
-        return await self.call(broker_id, first, **how), await self.call(broker_id, second, **how)
+        answer = await DirectUpstream.call(self, broker_id, first, **how)
+        return answer, await DirectUpstream.call(self, broker_id, second, **how)
 
     def requests(self, kind: type[RequestT]) -> list[RequestT]:
         """The calls of one kind."""

@@ -13,7 +13,17 @@ from sidecar.network.backoff import RetryTimeoutError
 from sidecar.network.tasks import Tasks
 from sidecar.protocol.errors import ErrorCode, KafkaError
 from sidecar.resources.claim_table import Change
-from sidecar.resources.commits import BATCH_BYTES, BATCH_RECORDS, WORK_AT_ONCE, Commits, Work
+from sidecar.resources.commits import (
+    BATCH_BYTES,
+    BATCH_RECORDS,
+    CHANGE_RECORDS,
+    WORK_AT_ONCE,
+    Commits,
+    Work,
+    may_be_too_large,
+    too_large,
+)
+from sidecar.resources.requests import Request, Wish
 from sidecar.v1 import control_pb2 as control
 from sidecar.v1 import state_pb2 as state
 
@@ -214,3 +224,38 @@ async def test_work_of_an_epoch_that_has_ended_fails_whatever_was_written() -> N
     desk.submit("c")
     await asyncio.sleep(0)
     assert desk.ended[-1] == ("c", None, 6)
+
+
+def wishes(count: int, length: int) -> Request:
+    resources = [control.Resource(name=f"{number:0{length}}") for number in range(count)]
+    made = tuple(Wish(claim_key("", resource), "", resource) for resource in resources)
+    return Request(b"t", "pid:1", "app", control.EXCLUSIVE, made, "User:" + "x" * 100)
+
+
+def test_a_request_is_looked_at_closely_only_if_it_may_be_too_large() -> None:
+    """A thousand short names never are, unless their owners' records name many clients that were deposed."""
+    short, long = wishes(1_000, 40), wishes(1_000, 1_100)
+    assert not may_be_too_large(short, set())
+    assert may_be_too_large(short, {wish.key for wish in short.wishes})
+    assert may_be_too_large(long, set())
+
+
+@pytest.mark.parametrize("count", [CHANGE_RECORDS, CHANGE_RECORDS + 1])
+def test_a_request_that_ends_too_many_claims_of_others_is_refused(count: int) -> None:
+    request = wishes(2, 5)
+    gone = tuple(claim_key("g", control.Resource(topic="t", partition=index)) for index in range(count))
+    refusal = too_large(request, Change(gone=gone))
+    assert (refusal is not None) is (count > CHANGE_RECORDS)
+    if refusal is not None:
+        assert [found.error for found in refusal.ownerships] == [control.INVALID_REQUEST] * 2
+        assert "changes 5001 claims, 5000 is the limit" in refusal.ownerships[0].message
+
+
+async def test_a_node_that_ends_leaves_no_request_without_an_answer() -> None:
+    desk = Desk()
+    tasks = Tasks(fail)
+    desk.commits = Commits(cast("StampedJournal", desk.journal), tasks, desk._confirm, desk.broken.append)
+    desk.submit("a")
+    await asyncio.sleep(0)
+    await tasks.cancel()
+    assert desk.ended == [("a", None, ErrorCode.LEADER_NOT_AVAILABLE)]

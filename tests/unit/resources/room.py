@@ -1,4 +1,4 @@
-"""Coordinators in the test's own process, on the real Kafka and Redis, with the moments of their steps in hand
+"""Coordinators on a simulated Kafka and Redis, in virtual time, with the moments of their steps in hand
 (`tests/kafka/gates.py`).
 """
 
@@ -6,16 +6,20 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import AsyncIterator, Collection
-from contextlib import asynccontextmanager
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from itertools import count
+from typing import Any, cast
 
+import hiredis
+
+from metadata.connection import Argument
 from metadata.nodes import LiveNodes
 from metadata.ownership import Ownership
+from metadata.scripts import Script
 from sidecar.access.prospects import Prospect
 from sidecar.changelog import Changelog, Key, claim_key
-from sidecar.cluster.nodes import Membership, NodeDirectory
+from sidecar.cluster.nodes import Membership, NodeAddress, NodeDirectory
 from sidecar.network.tasks import Tasks
 from sidecar.protocol.errors import KafkaError
 from sidecar.resources.coordinator import Coordinator
@@ -23,7 +27,10 @@ from sidecar.resources.limits import ClaimLimits
 from sidecar.resources.requests import ClaimVerdict, Request, Wish
 from sidecar.resources.state import ClaimsState
 from sidecar.v1 import control_pb2 as control
-from tests.kafka.gates import GatedUpstream, Gates, opened
+from tests.kafka.gates import GatedStore, GatedUpstream, Gates, Parts
+from tests.sim.kafka.direct import DirectUpstream, SimulatedKafka
+from tests.sim.loop import SimLoop
+from tests.sim.redis import SimRedis
 from tests.wait import wait_for_async
 
 CONNECTIONS = count(1)
@@ -193,44 +200,76 @@ class Room:
         task.cancel()
 
 
-@asynccontextmanager
-async def open_room(
-    kafka: str,
-    redis: str,
-    cluster: str,
-    *,
-    node_id: int = 1,
-    reconnect_grace: float = 0.5,
-    disconnect_grace: float = 0.0,
-    lease_ms: int = 1000,
-    queue_limit: int = 100,
-) -> AsyncIterator[Room]:
-    """A room as a node composes it (sidecar/node/rooms.py)."""
-    async with opened(kafka, redis, cluster, node_id=node_id, lease_ms=lease_ms) as parts:
-        told, tasks = Told(), parts.tasks
+class Upstream(GatedUpstream, DirectUpstream):
+    """Both."""
+
+
+class Store(GatedStore):
+    """The real scripts of Redis, in a simulated one."""
+
+    def __init__(self, redis: SimRedis, lease_ms: int) -> None:
+        super().__init__("redis://simulated", "c", lease_ms=lease_ms)
+        self._server = cast(Any, self)
+        self._redis = redis
+
+    async def run(self, script: Script, keys: Sequence[Argument], args: Sequence[Argument]) -> Any:
+        """As `metadata.connection.Server`."""
+        words = ("EVAL", script.text, len(keys), *keys, *args)
+        reader = hiredis.Reader()
+        reader.feed(self._redis.execute([word if isinstance(word, bytes) else str(word).encode() for word in words]))
+        return reader.gets()
+
+
+class Cluster:
+    """Kafka and Redis, and the nodes that were started."""
+
+    def __init__(self, **settings: Any) -> None:
+        self.kafka = SimulatedKafka(**settings)
+        self.redis = SimRedis(SimLoop(), lambda: self.kafka.wall_ms() / 1000)
+        self._rooms: list[Room] = []
+
+    async def room(
+        self, node_id: int = 1, *, reconnect_grace: float = 0.5, disconnect_grace: float = 0.0, lease_ms: int = 1000
+    ) -> Room:
+        """Start a node as it is composed (sidecar/node/rooms.py)."""
+        gates, boot, unexpected, told = Gates(), secrets.token_hex(8), list[BaseException](), Told()
+        upstream, store = Upstream(self.kafka.cluster), Store(self.redis, lease_ms)
+        upstream.gates = store.gates = gates
+        changelog = await Changelog.open(upstream, "c", clock=self.kafka.clock())
+        await changelog.tailer.read_to_end(30.0)
+        tasks, nodes = Tasks(unexpected.append), NodeDirectory(NodeAddress(node_id, "127.0.0.1", 1))
+        parts = Parts(node_id, boot, "c", gates, upstream, store, changelog, tasks, nodes, unexpected)
         state = ClaimsState(
-            parts.node_services(), parts.nodes, tasks, told,
-            reconnect_grace=reconnect_grace, disconnect_grace=disconnect_grace, limits=ClaimLimits(queue_limit),
+            parts.node_services(), nodes, tasks, told,
+            reconnect_grace=reconnect_grace, disconnect_grace=disconnect_grace, limits=ClaimLimits(100),
         )  # fmt: skip
         coordinator = Coordinator(state)
-        asserted = Asserted(parts.nodes)
+        asserted = Asserted(nodes)
         asserted.coordinator = coordinator
         membership = parts.membership(asserted)
         await membership.join()
         tasks.start(coordinator.lease.run())
         room = Room(
-            node_id, parts.boot, parts.gates, told, coordinator, membership, parts.changelog, parts.upstream, tasks,
-            parts.unexpected,
+            node_id, boot, gates, told, coordinator, membership, changelog, upstream, tasks, unexpected
         )  # fmt: skip
-        try:
-            yield room
-            for error in parts.unexpected:
-                raise AssertionError("nobody expected this") from error
-        finally:
-            parts.gates.heal()
+        self._rooms.append(room)
+        return room
+
+    async def close(self) -> None:
+        """End all nodes: nothing went wrong that a test did not expect."""
+        for room in self._rooms:
+            room.gates.heal()
             if not room.is_dead:
-                await coordinator.lease.drain()
-                await membership.leave()
+                await room.coordinator.lease.drain()
+                await room.membership.leave()
+            await room.tasks.cancel()
+            room.upstream.is_closed = True
+            await room.changelog.close()
+            await room.upstream.close()
+        await self.kafka.close()
+        for room in self._rooms:
+            for error in room.unexpected:
+                raise AssertionError("nobody expected this") from error
 
 
 async def coordinating(*rooms: Room) -> tuple[Room, Room]:

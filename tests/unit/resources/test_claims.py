@@ -1,4 +1,4 @@
-"""Claims on the real Kafka and Redis, one node."""
+"""Claims of clients at one node."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from sidecar.access.prospects import Prospect
 from sidecar.protocol.errors import KafkaError
 from sidecar.resources.commits import BATCH_BYTES
 from sidecar.v1 import control_pb2 as control
-from tests.kafka.resources.room import Room, keys, wish
-from tests.wait import wait_for_async
+from tests.unit.resources.room import Room, keys, wish
+from tests.wait import wait_for_async, wait_until
 
 
 async def test_a_grant_is_a_record_that_every_node_can_read(room: Room) -> None:
@@ -191,3 +191,35 @@ async def test_owners_and_those_who_wait_are_described(room: Room) -> None:
     assert [(each.resource.partition, each.name, each.session) for each in queued] == [(1, "b", second.session)]
     (free, nobody), _ = room.coordinator.state.describe([wish("free").key, wish("x").key])
     assert (free.generation, nobody.resource.name, nobody.generation) == (1, "x", 0)
+
+
+async def test_what_is_granted_and_taken_is_reported_with_whom_it_was_taken_from(room: Room) -> None:
+    first, second = room.caller(""), room.caller("b")
+    await first.own(wish(("g", "orders", 2)), wish("free"))
+    await first.own(wish("own"), session="pid:1")
+    verdict = await second.ask(second.request(wish("free")))
+    assert verdict.ownerships[0].message.startswith(f"{first.session} owns it"), "it has no name"
+    assert await first.own(wish("own", 5), session="pid:1") == [5]
+    assert await second.own(wish("free"), wish("more"), mode=control.EXCLUSIVE_WITH_FENCING) == [2, 1]
+    await room.coordinator.release(room.coordinator.state.table.owners[wish("more").key].token)
+    assert room.told.grants == [
+        ("g:orders/2", 2, 1, first.session, None),
+        ("own", 1, 1, "pid:1", None),
+        ("own", 1, 5, "pid:1", None),
+        ("free", 2, 2, second.session, first.session),
+    ]
+    ends = [report for report in room.told.outcomes if report[0] in ("lost", "released")]
+    assert ends == [("lost", 1), ("released", 1), ("released", 1), ("released", 2)]
+    assert sorted(room.told.let_go[:2]) == [first.session, "pid:1"], "with its connection, which was closed"
+    assert room.told.let_go[2:] == [second.session]
+
+
+async def test_a_request_that_waits_ends_with_its_connection(room: Room) -> None:
+    owner, waiting = room.caller(), room.caller()
+    await owner.own(wish("leader"))
+    request = waiting.request(wish("leader"), mode=control.WAIT_FOR_EXCLUSIVE)
+    await waiting.ask(request)
+    waiting.close()
+    await wait_until(lambda: not room.coordinator.is_waiting(request.token), "its place to be free")
+    assert room.coordinator.state.waiting_wishes == 0
+    assert room.coordinator.state.table.waiting.wishes_of == {}
