@@ -211,7 +211,7 @@ def play(monkeypatch: pytest.MonkeyPatch) -> Callable[[Story], None]:
             for task in host.tasks:
                 task.cancel()
             loop.run(loop.now + 1)
-        assert not loop.crashes
+        assert not loop.crashes, loop.crashes
 
     return in_virtual_time
 
