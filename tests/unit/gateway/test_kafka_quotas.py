@@ -12,7 +12,8 @@ from sidecar.exclusive import identity
 from sidecar.gateway.client import MOST_FETCHED
 from sidecar.gateway.kafka_quotas import MOST_RATES, UNKNOWN_USER, KafkaQuotas, SentAs
 from sidecar.gateway.metering import Metering
-from sidecar.protocol.calls.security import QuotaEntry
+from sidecar.protocol.calls.admin import ConfigResource, DescribeConfigs, Described, Resource
+from sidecar.protocol.calls.security import DescribedQuotas, QuotaEntry
 from sidecar.security.broker_access import user_at_brokers
 from sidecar.security.client_quotas import ClientQuotas, Limit, Quota, Who
 from sidecar.settings import load
@@ -125,3 +126,66 @@ def test_the_nodes_name_at_brokers_is_known_where_its_settings_have_it(
     settings: dict[str, str], user: str | None
 ) -> None:
     assert user_at_brokers(replace(load(), **cast(Any, settings))) == user
+
+
+class Brokers:
+    """Brokers that show a quota. `configs`: the answer of each about its windows."""
+
+    def __init__(self, *configs: Described | None) -> None:
+        self.configs = dict(enumerate(configs, 1))
+        self.answer = DescribedQuotas(0, None, (QuotaEntry(BY_ID, {"consumer_byte_rate": 7_000.0}),))
+        self.failed: list[str] = []
+        self.changes: list[int] = []
+
+    def serves(self, *_: int) -> bool:
+        return True
+
+    async def ask_any(self, _: object) -> DescribedQuotas:
+        return self.answer
+
+    async def brokers(self) -> list[int]:
+        return [*self.configs]
+
+    async def call(self, broker: int, request: DescribeConfigs) -> dict[Resource, Described]:
+        assert request.names == ("quota.window.num", "quota.window.size.seconds")
+        config = self.configs[broker]
+        return {} if config is None else {Resource(ConfigResource.BROKER, str(broker)): config}
+
+    def client_quotas_failed(self, error: Exception) -> None:
+        self.failed.append(str(error))
+
+    def client_quotas_changed(self, count: int) -> None:
+        self.changes.append(count)
+
+
+def windows(count: str | None, size_s: str | None, error: int = 0) -> Described:
+    return Described(error, None, {"quota.window.num": count, "quota.window.size.seconds": size_s})
+
+
+@pytest.mark.parametrize(
+    ("configs", "most"),
+    [
+        ([], 7_000 * 10),
+        ([windows(None, None)], 7_000 * 10),
+        ([windows("3", "2"), windows("9", "9")], 7_000 * 2 * 2),
+        ([None, windows("4", "4", error=31), windows("3", "1")], 7_000 * 2),
+    ],
+)
+async def test_quotas_are_those_of_the_brokers_and_so_are_their_windows(
+    configs: list[Described | None], most: int
+) -> None:
+    brokers, changed = Brokers(*configs), list[int]()
+    found = KafkaQuotas(cast(Any, brokers), "node", cast(Any, brokers), lambda: changed.append(1))
+    for _ in range(2):
+        await found.try_to_read()
+    assert (found.is_read, brokers.changes, changed, brokers.failed) == (True, [1], [1], [])
+    limits = found.limits(client())
+    assert limits is not None
+    assert found.most_fetched(limits) == most
+    brokers.answer = DescribedQuotas(31, "not you", ())
+    for _ in range(2):
+        await found.try_to_read()
+    assert (found.is_read, len(brokers.failed), bool(found.quotas)) == (False, 1, True), "a failure changes nothing"
+    brokers.answer = DescribedQuotas(0, None, ())
+    await found.try_to_read()
+    assert (found.is_read, found.limits(client()), len(changed)) == (True, None, 2)

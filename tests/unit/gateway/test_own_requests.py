@@ -317,6 +317,18 @@ def test_a_set_of_which_a_part_is_lost_while_the_rest_is_taken_is_not_granted(pl
     play(story)
 
 
+def test_a_generation_that_is_asked_for_deposes_the_one_before(play: Any) -> None:
+    async def story(node: Node) -> None:
+        owner, second, third = (Client(node, number) for number in (7, 8, 9))
+        await owner.own(A, 0)
+        assert (await second.own(B, 0)).error == control.HELD
+        (granted,) = (await second.own(B, 0, generation=1)).ownerships
+        assert (granted.error, granted.generation, granted.owner_session) == (control.NONE, 2, "pid:8")
+        assert (await third.own(C, 0, generation=1)).error == control.LOWER_GENERATION
+
+    play(story)
+
+
 # Faults of a request ------------------------------------------------------------------------------------------------
 
 

@@ -24,6 +24,7 @@ class Node:
     def __init__(self, covered: dict[int, int]) -> None:
         self.covered = covered
         self.asked: list[str] = []
+        self.wanted: dict[int, int] = {}
         self.error: IdsError | None = None
 
     def deduplicates(self, topic: str) -> bool:
@@ -36,16 +37,18 @@ class Node:
         return SimpleNamespace(ids=self, partitions=frozenset(range(4)))
 
     async def cover(self, wanted: dict[int, int], timeout: float) -> dict[int, int]:
+        self.wanted = wanted
         return {index: self.covered[index] for index in wanted if index in self.covered}
 
     async def purge(
-        self, asked: dict[bytes, dict[int, int]], timeout_ms: int = 20_000
+        self, asked: dict[bytes, dict[int, int] | list[tuple[int, int]]], timeout_ms: int = 20_000
     ) -> tuple[dict[tuple[bytes, int], ErrorCode], dict[tuple[bytes, int], int]]:
         """The errors, and the offsets up to which Kafka is asked to delete."""
         body = bytearray(I32.pack(len(asked)))
         for topic, partitions in asked.items():
-            body += struct.pack(">h", len(topic)) + topic + I32.pack(len(partitions))
-            body += b"".join(struct.pack(">iq", *each) for each in partitions.items())
+            pairs = list(partitions.items() if isinstance(partitions, dict) else partitions)
+            body += struct.pack(">h", len(topic)) + topic + I32.pack(len(pairs))
+            body += b"".join(struct.pack(">iq", *each) for each in pairs)
         body += I32.pack(timeout_ms)
         table = partitioned.walk(body, 0, len(body), partitioned.layout_of(DELETE_RECORDS, 0))
         refused = await Purging(cast(Any, self), cast(Any, self)).prepare(body, table, table.parts)
@@ -57,12 +60,21 @@ class Node:
 
 async def test_each_partition_of_a_topic_has_its_own_answer() -> None:
     node = Node({0: 5, 1: 9, 2: -1})
-    refused, left = await node.purge({b"orders": {0: 5, 1: -1, 2: 99, 3: 4, 7: 1}, b"others": {0: -1}})
+    refused, left = await node.purge({b"orders": {0: 4, 1: -1, 2: 99, 3: 4, 7: -1}, b"others": {0: -1}})
     assert refused == {
         (b"orders", 2): ErrorCode.OFFSET_OUT_OF_RANGE,
         (b"orders", 3): ErrorCode.REQUEST_TIMED_OUT,
     }
-    assert left == {(b"orders", 0): 5, (b"orders", 1): 9, (b"orders", 7): 1, (b"others", 0): -1}
+    assert left == {(b"orders", 0): 4, (b"orders", 1): 9, (b"orders", 7): -1, (b"others", 0): -1}
+
+
+@pytest.mark.parametrize(("offsets", "wanted"), [([3, 5], 5), ([5, 3], 5), ([3, -1], -1), ([-1, 3], -1), ([0, 0], 0)])
+async def test_of_a_partition_that_is_named_twice_as_much_is_saved_as_is_deleted(
+    offsets: list[int], wanted: int
+) -> None:
+    node = Node({0: 9})
+    refused, _ = await node.purge({b"orders": [(0, offset) for offset in offsets]})
+    assert (refused, node.wanted) == ({}, {0: wanted})
 
 
 async def test_a_name_that_is_no_text_is_left_to_kafka() -> None:

@@ -63,10 +63,10 @@ class Reader:
 class Cluster:
     """Clients of a node, and claims on partitions of `orders`, all of it under the policy."""
 
-    def __init__(self, *readers: Reader) -> None:
+    def __init__(self, *readers: Reader, guards: bool = True) -> None:
         self.readers = readers
         self.crashed: list[BaseException] = []
-        self.claims = ReaderClaims(lambda _: True)
+        self.claims = ReaderClaims(lambda _: guards)
         self._entries: dict[int, Entry[Any]] = {}
         clients = cast("dict[int, Client]", dict(enumerate(readers)))
         self.resolver = NameResolver()
@@ -179,3 +179,12 @@ async def test_who_may_read_on_is_left_alone():
     cluster.resolver.set_shadows({b"audit": ORDERS, b"copy": ORDERS})
     await asyncio.sleep(0)
     assert (waits.connection.aborted, cluster.crashed) == (0, [])
+
+
+async def test_a_holder_is_closed_without_the_policy_too() -> None:
+    """Without the policy nobody is kept from reading, so nothing else begins a look at the connections."""
+    old, new = Reader("conn:1", "r1"), Reader("conn:2", "r2")
+    cluster = Cluster(old, new, guards=False)
+    cluster.grant(old)
+    cluster.grant(new)
+    await wait_until(lambda: cluster.severed() == ["conn:1"], "the former holder's end")

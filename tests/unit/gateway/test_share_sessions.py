@@ -256,3 +256,16 @@ def test_a_partition_of_which_only_acknowledgements_were_asked_has_all_that_othe
     gathered.not_acknowledged([(TOPIC, 0)], 6)
     ((found,),) = (topic["partitions"] for topic in gathered.fetched()["responses"])
     assert (found["error_code"], found["acknowledge_error_code"]) == (0, 6)
+
+
+def test_the_share_of_one_record_more_moves_on_with_each_turn() -> None:
+    assert [share_sessions.split(5, 3, turn) for turn in range(4)] == [[2, 2, 1], [1, 2, 2], [2, 1, 2], [2, 2, 1]]
+
+
+def test_acknowledgements_of_several_brokers_are_answered_by_partition() -> None:
+    gathered = Gathered()
+    gathered.take_acknowledged(answer(part(1, error_message=None), lock=0))
+    gathered.take_acknowledged(answer(part(2, error_code=6, error_message="moved")))
+    (topic,) = gathered.acknowledged()["responses"]
+    found = [(each["partition_index"], each["error_code"], each["error_message"]) for each in topic["partitions"]]
+    assert found == [(1, 0, None), (2, 6, "moved")]
