@@ -105,18 +105,17 @@ def as_asked(play: Play, api: int, after: int, of: str, kind: str, args: dict[st
     """
     world, left = play.world, [after + 1]
 
-    def asks(broker: Broker, request: Request) -> bool:
-        number = 0 if play.over else _asker(play, request)
-        if request.key == api and number and left[0] > 0 and _is_about(broker, request, of):
+    def asks(broker: Broker, request: Request) -> None:
+        number = _asker(play, request) if request.key == api and left[0] > 0 and not play.over else 0
+        if number and _is_about(broker, request, of):
             left[0] -= 1
             if not left[0]:
                 mine = {name: number if name == "node" and not value else value for name, value in args.items()}
                 play.effect(f"as asked: {kind}")
                 world.loop.at(None, world.now, play.take, Step(0.0, kind, mine))
-        return False
 
     for broker in world.cluster.brokers.values():
-        broker.keep_back(partial(asks, broker))
+        broker.watchers.append(partial(asks, broker))
 
 
 def _asker(play: Play, request: Request) -> int:

@@ -60,6 +60,8 @@ class Broker:
         self.refusals: dict[int, list[refusals.Refusal]] = {}
         self.empty = 0
         self.keeps_back: Callable[[Request], bool] | None = None
+        self.watchers: list[Callable[[Request], None]] = []
+        """Called as a request is to be answered."""
         self.kept: list[Callable[[], None]] = []
         self._held: list[tuple[Callable[..., object], tuple[Any, ...]]] = []
         self._connections = 0

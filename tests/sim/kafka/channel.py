@@ -167,6 +167,8 @@ class Channel:
 
     def answer_to(self, request: Request, frame: bytes) -> None:
         """As `answer`, unless somebody has it kept back."""
+        for watches in tuple(self._broker.watchers):
+            watches(request)
         if self._broker.keeps_back is not None and self._broker.keeps_back(request):
             self._broker.kept.append(partial(self.answer, frame, request.throttle_ms))
         else:
