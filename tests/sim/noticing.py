@@ -51,6 +51,7 @@ from tests.sim.redis import SimRedis
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from sidecar.exclusive.slots import SlotScope
     from tests.sim.host import Host
     from tests.sim.play import Play
 
@@ -63,9 +64,9 @@ _MANY_SESSIONS: Final = 10
 class _Attempt:
     """An attempt of a takeover: where it runs, and the step that it entered last."""
 
-    def __init__(self, takeover: Any, host: Host | None) -> None:
-        self.topic: str = takeover._topic
-        self.resource: str = takeover._scope.resource
+    def __init__(self, scope: SlotScope, host: Host | None) -> None:
+        self.topic = scope.topic
+        self.resource = scope.resource
         self.host = host
         self.step = ""
         self.fenced = False
@@ -84,6 +85,8 @@ class _State:
         self.marked: dict[tuple[str, int, int], int] = {}
         """By topic, partition and producer id of a slot: the epoch of its newest marker at the leader."""
         self.lanes: dict[Lane, Host | None] = {}
+        self.made: dict[Any, Any] = {}
+        """What was given to objects as they were made."""
         self.attempts: dict[Any, _Attempt] = {}
         self.asked: dict[Any, list[bool]] = {}
         self.shifts: dict[Gate, Host | None] = {}
@@ -105,12 +108,12 @@ class _State:
                 yield attempt
 
     def flying(self, topic: str | None = None) -> list[Lane]:
-        """Lanes with batches in flight."""
+        """Lanes with batches in flight, or to be sent again."""
         name = None if topic is None else topic.encode()
         return [
             lane
             for lane, host in self.lanes.items()
-            if lane._in_flight and (host is None or host.alive) and name in (None, lane.topic)
+            if not lane.idle and (host is None or host.alive) and name in (None, lane.topic)
         ]
 
 
@@ -211,7 +214,7 @@ def _settled(call: Any, lane: Lane, append: Any, outcome: Any) -> None:
     _note("append after the end", lane._closed is not None and not outcome.error)
     _note("batch behind a failed one", not outcome.error and lane._closed is None and lane.overtakes(append))
     call(lane, append, outcome)
-    if not lane._in_flight:
+    if lane.idle:
         STATE.lanes.pop(lane, None)
 
 
@@ -220,13 +223,13 @@ def _acknowledged(call: Any, lane: Lane, append: Any, outcome: Any = None) -> No
     _note("answer after the end", lane._closed is not None)
     _note("append after the end", lane._closed is not None)
     call(lane, append, outcome)
-    if not lane._in_flight:
+    if lane.idle:
         STATE.lanes.pop(lane, None)
 
 
 @_at(Lane, "close")
 def _ended(call: Any, lane: Lane, outcome: Any) -> None:
-    _note("ends in flight", lane._closed is None and lane._in_flight)
+    _note("ends in flight", lane._closed is None and not lane.idle)
     call(lane, outcome)
 
 
@@ -250,6 +253,18 @@ def _given_up(call: Any, lane: Lane, append: Any, outcome: Any) -> None:
     call(lane, append, outcome)
 
 
+@_at(Lane, "_refused")
+def _refused(call: Any, lane: Lane, append: Any, outcome: Any) -> None:
+    _note("given up in doubt", append.in_doubt and outcome.error != ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
+    call(lane, append, outcome)
+
+
+@_at(SlotWriter, "numbering_lost")
+def _numbering_lost(call: Any, writer: Any, lane: Lane) -> None:
+    _note("numbering lost", writer.writes_under(lane))
+    call(writer, lane)
+
+
 # Fences -----------------------------------------------------------------------------------------------------------
 
 
@@ -266,8 +281,7 @@ async def _opened(call: Any, slot: Any, current: Any) -> Any:
 
 @_at(WriterSlot, "keep_alive")
 async def _kept_alive(call: Any, slot: Any, partitions: Any) -> None:
-    stamp = slot._stamp
-    _note("renewed in flight", stamp is not None and any(lane.stamp == stamp for lane in STATE.flying()))
+    _note("renewed in flight", any(lane.stamp == slot.stamp for lane in STATE.flying()))
     await call(slot, partitions)
 
 
@@ -367,9 +381,20 @@ def _resigned(call: Any, coordinator: Any, replica: Replica) -> None:
 # Takeovers --------------------------------------------------------------------------------------------------------
 
 
+def _remember(owner: Any) -> None:
+    @_at(owner, "__init__")
+    def made(call: Any, found: Any, *args: Any, **named: Any) -> None:
+        call(found, *args, **named)
+        STATE.made[found] = args
+
+
+for _owner in (Takeover, TailReader, Arbitration):
+    _remember(_owner)
+
+
 @_at(Takeover, "_attempt")
 async def _attempted(call: Any, takeover: Any, granted: Any, fenced: Any) -> Any:
-    attempt = _Attempt(takeover, STATE.host)
+    attempt = _Attempt(STATE.made[takeover][1], STATE.host)
     for other in STATE.running(attempt.topic):
         _note("takeover meets takeover", other.resource == attempt.resource and other.host is not attempt.host)
     cluster = STATE.play.world.cluster if STATE.play is not None else None
@@ -401,7 +426,7 @@ for _name in ("_note_tails", "_commit", "_append"):
 async def _fencing(call: Any, takeover: Any, noted: Any, others: Any) -> Any:
     if (attempt := STATE.attempts.get(takeover)) is not None:
         attempt.step = "_fence"
-    scope = takeover._scope
+    scope = STATE.made[takeover][1]
     entry = noted.formers.get(scope.slot)
     own = entry.value.producer_id if entry is not None else -1
     writers = {lane.stamp.producer_id for lane in STATE.flying(scope.topic)}
@@ -419,13 +444,16 @@ async def _still_holds(call: Any, takeover: Any, start: Any, fenced: Any) -> boo
         attempt.step = "_still_holds"
     is_same = fenced.topic.topic_id == start.topic_id
     _note("born again in takeover", not is_same)
-    _note("grows in takeover", is_same and len(takeover._scope.of(fenced.topic.partitions)) > len(start.partitions))
+    _note(
+        "grows in takeover",
+        is_same and len(STATE.made[takeover][1].of(fenced.topic.partitions)) > len(start.partitions),
+    )
     return await call(takeover, start, fenced)
 
 
 @_at(Takeover, "_sequences")
 async def _sequences(call: Any, takeover: Any, start: Any, *args: Any) -> Any:
-    opened, session = start.known.opened, takeover._request.session
+    opened, session = start.known.opened, STATE.made[takeover][2].session
     left = [each.session for each in opened.value.left] if opened is not None else []
     _note("returning session", session and session in left)
     _note("evicted returns", session and session in STATE.evicted)
@@ -436,11 +464,12 @@ async def _sequences(call: Any, takeover: Any, start: Any, *args: Any) -> Any:
 async def _behind(call: Any, reader: Any, writer: Any, tails: Any, marker: Any, ends: Any) -> Any:
     found = await call(reader, writer, tails, marker, ends)
     cluster = STATE.play.world.cluster if STATE.play is not None else None
-    if cluster is not None and reader._topic not in cluster.controller.topics:
+    topic = STATE.made[reader][1]
+    if cluster is not None and topic not in cluster.controller.topics:
         return found
     for index, tail in tails.items():
         claim = tail.claim
-        replica = cluster.replica(reader._topic, index) if cluster is not None and claim is not None else None
+        replica = cluster.replica(topic, index) if cluster is not None and claim is not None else None
         for batch in reversed(replica.log.batches if replica is not None else []):
             if batch.control and batch.pid == marker.producer_id and batch.producer_epoch == marker.epoch:
                 _note("claim of a tail dropped", claim is not None and batch.epoch != claim.leader_epoch)
@@ -457,7 +486,7 @@ def _elected(call: Any, controller: Any, topic: str, *args: Any, **named: Any) -
 
 @_at(Newcomers, "claimed")
 def _claimed(call: Any, newcomers: Any, session: Any, *args: Any) -> None:
-    _note("turn in queue", session in newcomers._waiting)
+    _note("turn in queue", session in newcomers.order)
     call(newcomers, session, *args)
 
 
@@ -507,9 +536,9 @@ def _thawed(call: Any, loop: SimLoop, host: Host, **named: Any) -> None:
         rooms = process.node.rooms
         if process.host is not host or rooms is None:
             continue
-        for topic in rooms.governed._topics.values():
+        for topic in rooms.governed.by_name.values():
             for part in topic.parts:
-                for writer in (part.writer, *(each.writer for each in part.shared._sessions.values())):
+                for writer in (part.writer, *(each.writer for each in part.shared.connected())):
                     stamp = writer.epoch.taken.stamp if writer.epoch is not None else None
                     slot = STATE.slots.get(stamp.producer_id) if stamp is not None else None
                     _note("returns with another's", stamp is not None and slot is not None and slot[1] > stamp.epoch)
@@ -563,7 +592,7 @@ def _judged(call: Any, epoch: Any, *args: Any) -> Verdict:
 @_at(SharedSessions, "_introduce")
 def _introduced(call: Any, sessions: Any, *args: Any) -> Any:
     found = call(sessions, *args)
-    _note("many sessions", len(sessions._sessions) >= _MANY_SESSIONS)
+    _note("many sessions", len(sessions.connected()) >= _MANY_SESSIONS)
     if found is not None and found.replaces is not None:
         _note("slot evicted")
         STATE.evicted.add(found.replaces.session)
@@ -655,8 +684,9 @@ async def _asked_redis(call: Any, arbitration: Any, request: Any) -> Any:
     try:
         return await call(arbitration, request)
     except MetadataUnavailable:
-        serving = arbitration._services.changelog.view.serving(request.topic)
-        _note("goes on alone", serving is not None and serving.value.node == arbitration._services.node_id)
+        services = STATE.made[arbitration][0]
+        serving = services.changelog.view.serving(request.topic)
+        _note("goes on alone", serving is not None and serving.value.node == services.node_id)
         raise
 
 

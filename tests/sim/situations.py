@@ -69,6 +69,7 @@ SITUATIONS: Final[Mapping[str, Mapping[str, str]]] = {
         "append after the end": "the same, and the batch was appended",
         "ends in flight": "a lane ends with batches in flight",
         "given up in doubt": "a batch is given up, and may be in the log",
+        "numbering lost": "a lane's numbering can go on only under a new slot epoch",
         "silent with a successor": "a leader is silent with batches in flight, and another broker leads",
         "born again in flight": "a topic is deleted while batches are in flight",
         "grows in flight": "a topic gets a partition while batches are in flight",
