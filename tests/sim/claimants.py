@@ -49,8 +49,9 @@ class Claimant:
 
     def __init__(
         self, name: str, wishes: Wishes, addresses: Sequence[tuple[str, int]], counts: Mapping[str, int],
-        ledger: Ledger, rng: random.Random, effect: Callable[[str], None],
+        ledger: Ledger, rng: random.Random, effect: Callable[[str], None], mode: int | None = None,
     ) -> None:  # fmt: skip
+        """`mode`: any where it is None."""
         self.name = name
         self.token = rng.randbytes(16)
         self.granted = False
@@ -60,6 +61,7 @@ class Claimant:
         self._ledger = ledger
         self._rng = rng
         self._effect = effect
+        self._mode = mode
         self._place = rng.randrange(len(addresses))
         self._wire: Wire | None = None
         self._producer_id = -1
@@ -67,7 +69,7 @@ class Claimant:
     async def run(self, lasts: float, is_over: Callable[[], bool]) -> None:
         """Until it has held its claims for this time, or does not get them."""
         loop, rng = asyncio.get_running_loop(), self._rng
-        mode = rng.choice(MODES)
+        mode = rng.choice(MODES) if self._mode is None else self._mode
         until = loop.time() + _PATIENCE_S + lasts
         if rng.random() < 0.5:
             await self._get_producer_id()

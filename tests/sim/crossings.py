@@ -21,9 +21,9 @@ KINDS: Final = frozenset({"hold answers", "delay append"})
 """Of steps that crossings alone have."""
 _PRODUCE, _FETCH, _LIST_OFFSETS, _END_TXN, _INIT_PRODUCER_ID, _DESCRIBE_PRODUCERS = 0, 1, 2, 26, 22, 61
 _OWNERSHIP: Final = "__sidecar_default"
-_OWNED: Final = ("owned", "ledger", "split", "tallied", "queued")
-_BESIDE: Final = ("shared", "counted")
-_WITH_IDS: Final = ("counted", "ledger", "tallied")
+OWNED: Final = ("owned", "ledger", "split", "tallied", "queued")
+BESIDE: Final = ("shared", "counted")
+WITH_IDS: Final = ("counted", "ledger", "tallied")
 _LIBRARIES: Final = ("java", "java", "java", "librdkafka", "librdkafka", "sarama", "franz-go", "aiokafka", "plain")
 _VERSIONS: Final = (8, 9, 10, 11, 12, 13)
 _AT_A_RECORD: Final = {"api": _PRODUCE, "of": _OWNERSHIP}
@@ -35,12 +35,17 @@ def add(history: History) -> History:
     """The history with a crossing, and with half of its own kinds of steps."""
     rng = random.Random(f"{history.seed} crossing")
     (cross,) = rng.choices(list(_CROSSINGS), list(_CROSSINGS.values()))
+    return thinned(rng, history, cross)
+
+
+def thinned(rng: random.Random, history: History, cross: Callable[[random.Random, History], History]) -> History:
+    """The history with half of its own kinds of steps, and with what `cross` adds."""
     kinds = sorted({step.kind for step in history.steps})
     gone = {kind for kind in kinds if rng.random() < 0.5}
     quiet = tuple(step for step in history.steps if step.kind not in gone)
     found = cross(rng, replace(history, steps=quiet))
     if not any(step.kind == "produce" for step in found.steps):
-        found = _with(found, *(step for step in history.steps if step.kind == "produce"))
+        found = with_steps(found, *(step for step in history.steps if step.kind == "produce"))
     found = _of_its_nodes(found)
     last = max((step.at for step in found.steps), default=0.0)
     steps = tuple(sorted(found.steps, key=lambda step: step.at))
@@ -58,38 +63,38 @@ def _of_its_nodes(history: History) -> History:
     return replace(history, steps=tuple(step for step in history.steps if is_there(step)))
 
 
-def _with(history: History, *steps: Step, **more: Any) -> History:
+def with_steps(history: History, *steps: Step, **more: Any) -> History:
     return replace(history, steps=(*history.steps, *steps), **more)
 
 
-def _nodes(history: History, least: int) -> History:
+def at_least(history: History, least: int) -> History:
     return replace(history, shape=replace(history.shape, nodes=max(least, history.shape.nodes)))
 
 
 def produce(rng: random.Random, at: float, topic: str, app: str, **more: Any) -> Step:
     """An application that writes without a pause."""
     args = {
-        "app": app, "topic": topic, "library": rng.choice(_LIBRARIES), "mode": "", "ids": topic in _WITH_IDS,
+        "app": app, "topic": topic, "library": rng.choice(_LIBRARIES), "mode": "", "ids": topic in WITH_IDS,
         "every": rng.choice((0.005, 0.01, 0.02)), "batches": 40, "burst": rng.choice((1, 2, 5)), "partitions": 2,
     }  # fmt: skip
     return Step(round(at, 4), "produce", {**args, **more})
 
 
-def _rival(rng: random.Random, at: float, topic: str) -> Step:
+def rival(rng: random.Random, at: float, topic: str) -> Step:
     return produce(rng, at, topic, f"rival{round(at * 10_000)}", mode="exclusive_with_fencing", batches=8)
 
 
-def _lasts(rng: random.Random, *seconds: float) -> float:
+def lasting(rng: random.Random, *seconds: float) -> float:
     return round(rng.choice(seconds) * rng.uniform(0.6, 1.4), 4)
 
 
 def _error(
     rng: random.Random, at: float, errors: tuple[int, ...], times: tuple[int, ...], *, after_append: bool
 ) -> Step:
-    return _refuse(at, rng.choice(errors), rng.choice(times), after_append=after_append)
+    return refuse(at, rng.choice(errors), rng.choice(times), after_append=after_append)
 
 
-def _refuse(at: float, error: int, times: int, *, after_append: bool) -> Step:
+def refuse(at: float, error: int, times: int, *, after_append: bool) -> Step:
     """Brokers answer some batches with an error. `after_append`: behind the append, if it is one that comes there."""
     args = {"broker": 0, "api": _PRODUCE, "error": error, "times": times}
     return Step(round(at, 4), "refuse", {**args, "after_append": after_append and error in BEHIND_APPEND})
@@ -100,17 +105,17 @@ def _disturb(rng: random.Random, history: History, at: float, topic: str) -> Ste
     node = rng.randint(1, history.shape.nodes)
     partition = 0 if topic in ("split", "tallied") else rng.randint(0, 1)
     return rng.choice((
-        lambda: _rival(rng, at, topic),
-        lambda: _rival(rng, at, topic),
-        lambda: _rival(rng, at, topic),
+        lambda: rival(rng, at, topic),
+        lambda: rival(rng, at, topic),
+        lambda: rival(rng, at, topic),
         lambda: Step(at, "grow"),
-        lambda: Step(at, "delete topic", {"topic": topic, "lasts": _lasts(rng, 0.01, 0.2)}),
-        lambda: Step(at, "drain node", {"node": node, "lasts": _lasts(rng, 0.3)}),
+        lambda: Step(at, "delete topic", {"topic": topic, "lasts": lasting(rng, 0.01, 0.2)}),
+        lambda: Step(at, "drain node", {"node": node, "lasts": lasting(rng, 0.3)}),
         lambda: Step(at, "operate", {"action": "policy", "topic": topic, "shadow": "mirror"}),
         lambda: Step(at, "operate", {"action": "fence", "topic": topic, "shadow": "mirror"}),
         lambda: Step(at, "elect", {"topic": topic, "partition": partition, "broker": rng.randint(1, 3)}),
-        lambda: Step(at, "freeze node", {"node": node, "lasts": _lasts(rng, 0.9), "timers_first": False}),
-        lambda: Step(at, "cut path", {"node": node, "other": "redis", "lasts": _lasts(rng, 0.9)}),
+        lambda: Step(at, "freeze node", {"node": node, "lasts": lasting(rng, 0.9), "timers_first": False}),
+        lambda: Step(at, "cut path", {"node": node, "other": "redis", "lasts": lasting(rng, 0.9)}),
     ))()  # fmt: skip
 
 
@@ -119,51 +124,51 @@ def _disturb(rng: random.Random, history: History, at: float, topic: str) -> Ste
 
 def _late_answers(rng: random.Random, history: History) -> History:
     """Leaders append what they are sent, and answer when the slot epoch has ended."""
-    topic, at = rng.choice((*_OWNED, *_BESIDE)), rng.uniform(0.3, 0.7)
-    held = Step(round(at, 4), "hold answers", {"topic": topic, "lasts": _lasts(rng, 0.1, 0.3, 0.8)})
+    topic, at = rng.choice((*OWNED, *BESIDE)), rng.uniform(0.3, 0.7)
+    held = Step(round(at, 4), "hold answers", {"topic": topic, "lasts": lasting(rng, 0.1, 0.3, 0.8)})
     work = [produce(rng, 0.05, topic, f"holder{number}") for number in range(rng.choice((1, 2)))]
     disturbing = [_disturb(rng, history, round(at + rng.uniform(0.01, 0.06), 4), topic) for _ in range(2)]
-    return _with(history, *work, held, *disturbing)
+    return with_steps(history, *work, held, *disturbing)
 
 
 def _late_append(rng: random.Random, history: History) -> History:
     """A batch reaches its leader when the next epoch is open, in front of the marker or behind it."""
-    topic, at = rng.choice(("owned", "ledger", *_BESIDE, *_BESIDE, *_BESIDE)), rng.uniform(0.3, 0.7)
-    is_beside = topic in _BESIDE
+    topic, at = rng.choice(("owned", "ledger", *BESIDE, *BESIDE, *BESIDE)), rng.uniform(0.3, 0.7)
+    is_beside = topic in BESIDE
     steps = [produce(rng, 0.05, topic, f"holder{number}", every=0.005) for number in range(3 if is_beside else 1)]
-    steps.append(Step(round(at, 4), "delay append", {"topic": topic, "lasts": _lasts(rng, 0.08, 0.12, 0.3)}))
-    steps.append(_rival(rng, at + 0.005, topic))
+    steps.append(Step(round(at, 4), "delay append", {"topic": topic, "lasts": lasting(rng, 0.08, 0.12, 0.3)}))
+    steps.append(rival(rng, at + 0.005, topic))
     if rng.random() < 0.8:
         of = f"sidecar.default.{topic}" + ("/" if is_beside else "")
-        steps.append(Step(round(at, 4), "hold markers", {"partition": -1, "lasts": _lasts(rng, 0.3, 0.5), "of": of}))
-    return _with(history, *steps)
+        steps.append(Step(round(at, 4), "hold markers", {"partition": -1, "lasts": lasting(rng, 0.3, 0.5), "of": of}))
+    return with_steps(history, *steps)
 
 
 def _timed_out(rng: random.Random, history: History) -> History:
     """Leaders append what they are sent, and do not answer before everybody has given up."""
-    topic, at = rng.choice((*_OWNED, *_BESIDE)), rng.uniform(0.3, 0.5)
+    topic, at = rng.choice((*OWNED, *BESIDE)), rng.uniform(0.3, 0.5)
     library = rng.choice(("java", "librdkafka", "sarama", "plain"))
     more = {"every": rng.choice((0.1, 0.4)), "batches": 30, "library": library}
     work = [produce(rng, 0.05, topic, f"holder{number}", **more) for number in range(2)]
     held = {"topic": topic, "lasts": round(rng.uniform(3.2, 6.0), 4), "brokers": (rng.randint(1, 3), rng.randint(1, 3))}
-    return _with(history, *work, Step(round(at, 4), "hold answers", held), length=6.5)
+    return with_steps(history, *work, Step(round(at, 4), "hold answers", held), length=6.5)
 
 
 def _renewed(rng: random.Random, history: History) -> History:
     """Fences are renewed, as brokers forget producers soon, while leaders do not answer."""
     shape = replace(history.shape, nodes=2, brief=True, settings=())
-    topic = rng.choice((*_OWNED, *_BESIDE))
+    topic = rng.choice((*OWNED, *BESIDE))
     work = [produce(rng, 0.05, topic, f"slow{number}", every=0.4, batches=18) for number in range(2)]
     steps = [
         Step(round(at, 4), "hold answers", {"topic": topic, "lasts": 2.0})
         for at in (rng.uniform(1.0, 2.0), rng.uniform(4.0, 5.0))
     ]
-    return _with(history, *work, *steps, shape=shape, length=8.0)
+    return with_steps(history, *work, *steps, shape=shape, length=8.0)
 
 
 def _failures(rng: random.Random, history: History) -> History:
     """Leaders fail some of many batches, and answer the rest."""
-    topic = rng.choice((*_OWNED, *_BESIDE))
+    topic = rng.choice((*OWNED, *BESIDE))
     libraries = ("java", "librdkafka", "librdkafka", "plain")
     work = [produce(rng, 0.05, topic, "busy", library=rng.choice(libraries), every=0.004, batches=120, partitions=1)]
     errors = [
@@ -177,12 +182,12 @@ def _failures(rng: random.Random, history: History) -> History:
     redis = [Step(round(rng.uniform(0.2, 0.5), 4), rng.choice(("stop redis", "silence redis")), {"lasts": 1.0})]
     weather = {**history.weather, "latency": rng.choice((0.002, 0.005, 0.008)), "spikes": rng.choice((0.0, 0.05))}
     some = rest[: rng.choice((0, 1, 3))]
-    return _with(history, *work, *errors, *some, *(redis if rng.random() < 0.5 else ()), weather=weather)
+    return with_steps(history, *work, *errors, *some, *(redis if rng.random() < 0.5 else ()), weather=weather)
 
 
-def _silent_broker(rng: random.Random, history: History) -> History:
+def silent_broker(rng: random.Random, history: History) -> History:
     """A broker is stopped, or cut off, with batches in flight, and another one leads."""
-    topic, broker, at = rng.choice((*_OWNED, *_BESIDE)), rng.randint(1, 3), rng.uniform(0.3, 0.6)
+    topic, broker, at = rng.choice((*OWNED, *BESIDE)), rng.randint(1, 3), rng.uniform(0.3, 0.6)
     steps = [produce(rng, 0.05, topic, f"holder{number}", batches=100) for number in range(2)]
     steps += [
         Step(0.2, "elect", {"topic": topic, "partition": index, "broker": broker})
@@ -198,7 +203,7 @@ def _silent_broker(rng: random.Random, history: History) -> History:
             for other in (1, 2, 3)
             if other != broker
         ]
-    return _with(history, *steps, length=max(history.length, at + lasts + 0.3))
+    return with_steps(history, *steps, length=max(history.length, at + lasts + 0.3))
 
 
 # Takeovers --------------------------------------------------------------------------------------------------------
@@ -219,38 +224,38 @@ def _between(
     return [
         produce(rng, 0.05, topic, "holder", mode="exclusive_with_fencing"),
         Step(round(at, 4), "as asked", {**asked, "kind": kind, "args": args}),
-        _rival(rng, at + 0.01, topic),
+        rival(rng, at + 0.01, topic),
     ]
 
 
 def _dies(rng: random.Random, history: History) -> History:
     """The node dies in the middle of a takeover."""
-    history, topic, at = _nodes(history, 2), rng.choice((*_OWNED, *_BESIDE)), rng.uniform(0.3, 0.6)
-    args = {"node": 0, "fuse": int(2 ** rng.uniform(0, 5)), "lasts": _lasts(rng, 0.05, 0.5), "silently": False}
-    return _with(history, *_between(rng, history, topic, "kill node", args, at))
+    history, topic, at = at_least(history, 2), rng.choice((*OWNED, *BESIDE)), rng.uniform(0.3, 0.6)
+    args = {"node": 0, "fuse": int(2 ** rng.uniform(0, 5)), "lasts": lasting(rng, 0.05, 0.5), "silently": False}
+    return with_steps(history, *_between(rng, history, topic, "kill node", args, at))
 
 
 def _stops(rng: random.Random, history: History) -> History:
     """The node is stopped for longer than its lease in the middle of a takeover, and another one takes the topic."""
-    history, topic, at = _nodes(history, 2), rng.choice((*_OWNED, *_BESIDE)), rng.uniform(0.3, 0.6)
+    history, topic, at = at_least(history, 2), rng.choice((*OWNED, *BESIDE)), rng.uniform(0.3, 0.6)
     kind, lasts = rng.choice(("freeze node", "freeze node", "suspend node")), round(rng.uniform(1.3, 2.2), 4)
     args = {"node": 0, "lasts": lasts} | ({"timers_first": rng.random() < 0.5} if kind == "freeze node" else {})
     others = [produce(rng, at + 0.05 * number, topic, f"other{number}", batches=60) for number in range(2)]
     steps = [*_between(rng, history, topic, kind, args, at), *others]
-    return _with(history, *steps, length=max(history.length, at + lasts + 0.5))
+    return with_steps(history, *steps, length=max(history.length, at + lasts + 0.5))
 
 
 def _changes(rng: random.Random, history: History) -> History:
     """Leaders, the coordinator, partitions or the topic change in the middle of a takeover."""
-    topic, at = rng.choice((*_OWNED, *_BESIDE)), rng.uniform(0.3, 0.6)
+    topic, at = rng.choice((*OWNED, *BESIDE)), rng.uniform(0.3, 0.6)
     kind, args = rng.choice((
         ("elect", {"topic": topic, "partition": rng.randint(0, 1), "broker": rng.randint(1, 3)}),
         ("elect", {"topic": topic, "partition": rng.randint(0, 1), "broker": rng.randint(1, 3)}),
         ("elect", {"topic": _OWNERSHIP, "partition": 0, "broker": rng.randint(1, 3)}),
         ("move coordinator", {"topic": topic, "partition": 0}),
         ("grow", {}),
-        ("delete topic", {"topic": topic, "lasts": _lasts(rng, 0.005, 0.05)}),
-        ("kill broker", {"broker": rng.randint(1, 3), "lasts": _lasts(rng, 0.5, 1.5)}),
+        ("delete topic", {"topic": topic, "lasts": lasting(rng, 0.005, 0.05)}),
+        ("kill broker", {"broker": rng.randint(1, 3), "lasts": lasting(rng, 0.5, 1.5)}),
         ("reset", {"node": 1, "other": f"kafka-{rng.randint(1, 3)}", "share": 1.0}),
         ("empty redis", {}),
         ("roll back redis", {}),
@@ -261,20 +266,20 @@ def _changes(rng: random.Random, history: History) -> History:
     steps = [
         produce(rng, 0.05, topic, "holder"),
         Step(round(at, 4), "as asked", {**asked, "kind": kind, "args": args}),
-        _rival(rng, at + 0.01, topic),
+        rival(rng, at + 0.01, topic),
     ]
     if rng.random() < 0.25:
-        lasts = _lasts(rng, 0.3)
+        lasts = lasting(rng, 0.3)
         steps += [Step(round(at - 0.02, 4), "kill broker", {"broker": each, "lasts": lasts}) for each in (1, 2, 3)]
     if kind == "elect" and rng.random() < 0.5:  # what the former leader alone has is not committed
-        steps.append(Step(0.1, "cut brokers", {"one": 1, "other": rng.choice((2, 3)), "lasts": _lasts(rng, 0.8)}))
-    return _with(history, *steps)
+        steps.append(Step(0.1, "cut brokers", {"one": 1, "other": rng.choice((2, 3)), "lasts": lasting(rng, 0.8)}))
+    return with_steps(history, *steps)
 
 
 def _incomplete(rng: random.Random, history: History) -> History:
     """The coordinator does not know a partition, or one leader does not answer: a fence is not complete."""
-    topic, at = rng.choice((*_OWNED, *_BESIDE)), rng.uniform(0.4, 0.7)
-    steps = [produce(rng, 0.05, topic, "holder"), _rival(rng, at + 0.02, topic)]
+    topic, at = rng.choice((*OWNED, *BESIDE)), rng.uniform(0.4, 0.7)
+    steps = [produce(rng, 0.05, topic, "holder"), rival(rng, at + 0.02, topic)]
     if rng.random() < 0.5:
         lags = {"broker": 0, "seconds": 0.6, "lasts": 0.8}
         steps += [Step(round(at - 0.1, 4), "lag metadata", {**lags, "broker": each}) for each in (1, 2, 3)][
@@ -288,26 +293,26 @@ def _incomplete(rng: random.Random, history: History) -> History:
         about = rng.choice((topic, _OWNERSHIP))
         held = {
             "topic": about,
-            "lasts": _lasts(rng, 0.3, 0.6),
+            "lasts": lasting(rng, 0.3, 0.6),
             "api": _DESCRIBE_PRODUCERS,
             "brokers": (rng.randint(1, 3),),
         }
         steps.append(Step(round(at, 4), "hold answers", held))
-    return _with(history, *steps)
+    return with_steps(history, *steps)
 
 
 def _without_redis(rng: random.Random, history: History) -> History:
     """Redis is away while topics are taken, and while their owner's epoch has to be opened again."""
-    topic, at, lasts = rng.choice(_OWNED), rng.uniform(0.2, 0.5), _lasts(rng, 0.5, 1.0)
+    topic, at, lasts = rng.choice(OWNED), rng.uniform(0.2, 0.5), lasting(rng, 0.5, 1.0)
     library = rng.choice(("plain", "plain", "java", "librdkafka"))
     steps = [
         produce(rng, 0.02, topic, "holder", library=library, batches=100),
         Step(round(at, 4), rng.choice(("stop redis", "stop redis", "silence redis")), {"lasts": lasts}),
-        _refuse(at + 0.02, rng.choice((7, 10, 47)), 4, after_append=True),
-        _rival(rng, at + rng.choice((0.05, 0.2)), topic),
+        refuse(at + 0.02, rng.choice((7, 10, 47)), 4, after_append=True),
+        rival(rng, at + rng.choice((0.05, 0.2)), topic),
         Step(round(at, 4), "claim", claim(strings=1, lasts=0.3)),
     ]
-    return _with(history, *steps, length=max(history.length, at + lasts + 0.3))
+    return with_steps(history, *steps, length=max(history.length, at + lasts + 0.3))
 
 
 def _used_up(rng: random.Random, history: History) -> History:
@@ -316,9 +321,9 @@ def _used_up(rng: random.Random, history: History) -> History:
     steps = [
         produce(rng, 0.02, topic, "holder"),
         Step(0.3, "raise epoch", {"topic": topic, "to": rng.choice((31_998, 31_999, 32_000))}),
-        *(_rival(rng, at, topic) for at in (0.35, 0.6, 0.8)[: rng.choice((1, 2, 3))]),
+        *(rival(rng, at, topic) for at in (0.35, 0.6, 0.8)[: rng.choice((1, 2, 3))]),
     ]
-    return _with(history, *steps)
+    return with_steps(history, *steps)
 
 
 # Sessions ---------------------------------------------------------------------------------------------------------
@@ -326,7 +331,7 @@ def _used_up(rng: random.Random, history: History) -> History:
 
 def _crowd(rng: random.Random, history: History) -> History:
     """Many sessions write beside each other, more than there are slots: they come, leave and come back."""
-    topic = rng.choice(_BESIDE)
+    topic = rng.choice(BESIDE)
     shape = replace(history.shape, nodes=2, brief=False, settings=(), pool=POOL)
     count, length, at_once = rng.choice((8, 12, 15)), 1.5, round(rng.uniform(0.5, 0.9), 4)
     steps: list[Step] = []
@@ -358,7 +363,7 @@ def _crowd(rng: random.Random, history: History) -> History:
         ]
     elif rng.random() < 0.6:
         steps.append(_disturb(rng, history, round(rng.uniform(0.4, 1.2), 4), topic))
-    return _with(history, *steps, shape=shape, length=length)
+    return with_steps(history, *steps, shape=shape, length=length)
 
 
 def _returning(rng: random.Random, history: History) -> History:
@@ -376,7 +381,7 @@ def _returning(rng: random.Random, history: History) -> History:
         produce(rng, at + 0.2, topic, "between", batches=10, partitions=1),
         Step(round(at + 1.7, 4), "close", {"app": "between"}),
     ]
-    return _with(_nodes(history, 2), *steps, length=max(history.length, 4.5))
+    return with_steps(at_least(history, 2), *steps, length=max(history.length, 4.5))
 
 
 def _waiting(rng: random.Random, history: History) -> History:
@@ -388,12 +393,12 @@ def _waiting(rng: random.Random, history: History) -> History:
     ]
     steps.append(Step(round(at, 4), "close", {"app": "waiting0"}))
     steps.append(_disturb(rng, history, round(at + rng.uniform(-0.1, 0.1), 4), topic))
-    return _with(history, *steps)
+    return with_steps(history, *steps)
 
 
 def _raises(rng: random.Random, history: History) -> History:
     """Clients raise their own epoch, again and again, while others want the topic."""
-    topic = rng.choice((*_OWNED, *_BESIDE))
+    topic = rng.choice((*OWNED, *BESIDE))
     libraries = ("java", "librdkafka", "librdkafka", "franz-go", "sarama")
     at = rng.uniform(0.3, 0.6)
     steps = [
@@ -405,9 +410,9 @@ def _raises(rng: random.Random, history: History) -> History:
     ]
     kind = rng.choice(("rival", "freeze", "held", "policy", "slow record", "slow record", "slow record"))
     if kind == "rival":
-        steps.append(_rival(rng, at + rng.uniform(0.0, 0.2), topic))
+        steps.append(rival(rng, at + rng.uniform(0.0, 0.2), topic))
     elif kind == "slow record":  # the next epoch's record is there, and its answer is late
-        held = {"topic": _OWNERSHIP, "lasts": _lasts(rng, 0.5, 0.9)}
+        held = {"topic": _OWNERSHIP, "lasts": lasting(rng, 0.5, 0.9)}
         steps.append(Step(round(at - 0.02, 4), "hold answers", held))
         steps.append(_disturb(rng, history, round(at + rng.uniform(0.05, 0.2), 4), topic))
     elif kind == "held":
@@ -416,21 +421,21 @@ def _raises(rng: random.Random, history: History) -> History:
         asked = {"api": _INIT_PRODUCER_ID, "after": 0, "of": topic}
         args = {"node": 0, "lasts": 1.2, "timers_first": False}
         steps.append(Step(round(at - 0.02, 4), "as asked", {**asked, "kind": "freeze node", "args": args}))
-        steps.append(_rival(rng, at + 0.3, topic))
-        history = replace(_nodes(history, 2), length=max(history.length, 2.2))
+        steps.append(rival(rng, at + 0.3, topic))
+        history = replace(at_least(history, 2), length=max(history.length, 2.2))
     elif kind == "policy":
         asked = {"api": _INIT_PRODUCER_ID, "after": 0, "of": topic}
         changed = {"action": "policy", "topic": topic, "shadow": "mirror"}
         steps.append(Step(round(at - 0.02, 4), "as asked", {**asked, "kind": "operate", "args": changed}))
-    return _with(history, *steps)
+    return with_steps(history, *steps)
 
 
 # Sequence ids, claims, readers ------------------------------------------------------------------------------------
 
 
-def _repeats(rng: random.Random, history: History) -> History:
+def repeats(rng: random.Random, history: History) -> History:
     """Applications come back with ids that they sent before, while nodes die and topics move."""
-    history, topic = _nodes(history, rng.choice((1, 2))), rng.choice(_WITH_IDS)
+    history, topic = at_least(history, rng.choice((1, 2))), rng.choice(WITH_IDS)
     steps: list[Step] = []
     for number in range(rng.choice((1, 2))):
         app = f"again{number}"
@@ -457,23 +462,23 @@ def _repeats(rng: random.Random, history: History) -> History:
         steps.append(Step(at, "restart", {"app": "again0"}))
         asked = {**_AT_A_RECORD, "after": rng.choice((0, 0, 1)), "kind": "kill node", "args": dies}
         steps.append(Step(round(at + rng.uniform(0.02, 0.15), 4), "as asked", asked))
-    return _with(history, *steps, length=max(history.length, 1.4))
+    return with_steps(history, *steps, length=max(history.length, 1.4))
 
 
 def _back_again(rng: random.Random, history: History) -> History:
     """A topic with ids moves to another node, and back to the first one, which remembers some."""
-    topic = rng.choice(_WITH_IDS)
+    topic = rng.choice(WITH_IDS)
     steps = [produce(rng, 0.02, topic, f"moved{number}", repeats=0.2, batches=120) for number in range(2)]
     steps += [
         Step(round(at + rng.uniform(0.0, 0.1), 4), "cut path", {"node": node, "other": "redis", "lasts": 1.2})
         for at, node in ((0.3, 1), (1.8, 2), (3.3, 1))
     ]
-    return _with(_nodes(history, 2), *steps, length=max(history.length, 4.8))
+    return with_steps(at_least(history, 2), *steps, length=max(history.length, 4.8))
 
 
 def _many_names(rng: random.Random, history: History) -> History:
     """More producer names than a partition has room for."""
-    topic = rng.choice(_WITH_IDS)
+    topic = rng.choice(WITH_IDS)
     shape = replace(history.shape, nodes=2, brief=False, settings=TIGHT)
     steps = [
         produce(
@@ -482,7 +487,7 @@ def _many_names(rng: random.Random, history: History) -> History:
         for number in range(rng.choice((2, 4)))
     ]
     steps += [Step(round(rng.uniform(0.3, 0.8), 4), "close", {"app": "named0"})]
-    return _with(history, *steps, shape=shape)
+    return with_steps(history, *steps, shape=shape)
 
 
 def claim(**more: Any) -> dict[str, Any]:
@@ -492,12 +497,12 @@ def claim(**more: Any) -> dict[str, Any]:
 
 def _claims(rng: random.Random, history: History) -> History:
     """Many claim the same; their connections, their coordinator or Redis end at work."""
-    history, steps = _nodes(history, 2), list[Step]()
+    history, steps = at_least(history, 2), list[Step]()
     for _ in range(rng.choice((5, 8, 11))):
         about = rng.choice((
             {"strings": 1}, {"strings": 1}, {"strings": 2}, {"group": "group0", "topic": "guarded", "partitions": [0]},
         ))  # fmt: skip
-        steps.append(Step(round(rng.uniform(0.0, 0.8), 4), "claim", claim(**about, lasts=_lasts(rng, 0.05, 0.5, 1.5))))
+        steps.append(Step(round(rng.uniform(0.0, 0.8), 4), "claim", claim(**about, lasts=lasting(rng, 0.05, 0.5, 1.5))))
     together = {"other": "guests", "share": 0.7}
     for node in range(1, history.shape.nodes + 1):
         steps.append(Step(round(rng.uniform(0.4, 1.2), 4), "reset", {"node": node, **together}))
@@ -507,11 +512,11 @@ def _claims(rng: random.Random, history: History) -> History:
             Step(at, "stop redis", {"lasts": 0.6}),
             Step(at, "cut path", {"node": node, "other": "redis", "lasts": 1.0}),
             Step(at, "freeze node", {"node": node, "lasts": 1.0, "timers_first": False}),
-            Step(at, "hold answers", {"topic": _OWNERSHIP, "lasts": _lasts(rng, 0.1, 0.3)}),
+            Step(at, "hold answers", {"topic": _OWNERSHIP, "lasts": lasting(rng, 0.1, 0.3)}),
             Step(at, "as asked", {**_AT_A_RECORD, "after": rng.choice((0, 1, 2)), "kind": "freeze node",
                  "args": {"node": 0, "lasts": 1.2, "timers_first": False}}),
         )))  # fmt: skip
-    return _with(history, *steps, length=max(history.length, 1.8))
+    return with_steps(history, *steps, length=max(history.length, 1.8))
 
 
 def _audience(rng: random.Random, history: History) -> History:
@@ -524,23 +529,23 @@ def _audience(rng: random.Random, history: History) -> History:
     ]
     steps.append(produce(rng, 0.1, written, "source", library="java", every=0.01, burst=1, partitions=1, batches=90))
     weather = {**history.weather, "spikes": rng.choice((0.05, 0.15)), "spike_s": rng.choice((0.05, 0.15))}
-    return _with(history, *steps, weather=weather)
+    return with_steps(history, *steps, weather=weather)
 
 
 def _versions(rng: random.Random, history: History) -> History:
     """Clients of several ages write through one node."""
     shape = replace(history.shape, nodes=1)
-    topics = rng.sample((*_OWNED, *_BESIDE, "ordinary"), 2)
+    topics = rng.sample((*OWNED, *BESIDE, "ordinary"), 2)
     versions = rng.sample(_VERSIONS, 4)
     steps = [
         produce(rng, rng.uniform(0.0, 0.5), rng.choice(topics), f"aged{number}", version=version, batches=15)
         for number, version in enumerate([*versions, 13])
     ]
-    return _with(history, *steps, shape=shape)
+    return with_steps(history, *steps, shape=shape)
 
 
 _CROSSINGS: Final[dict[Callable[[random.Random, History], History], float]] = {
-    _late_answers: 2, _late_append: 4, _timed_out: 2, _renewed: 2, _failures: 3, _silent_broker: 3, _dies: 4, _stops: 4,
+    _late_answers: 2, _late_append: 4, _timed_out: 2, _renewed: 2, _failures: 3, silent_broker: 3, _dies: 4, _stops: 4,
     _changes: 4, _incomplete: 4, _without_redis: 2, _used_up: 0.5, _crowd: 4, _returning: 1, _waiting: 1, _raises: 4,
-    _repeats: 3, _back_again: 2, _many_names: 2, _claims: 4, _audience: 1, _versions: 0.5,
+    repeats: 3, _back_again: 2, _many_names: 2, _claims: 4, _audience: 1, _versions: 0.5,
 }  # fmt: skip

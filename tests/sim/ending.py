@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from tests.sim import clients
 from tests.sim.collect import open_shadows
+from tests.sim.guests import accept_loss
 from tests.sim.host import Host
 from tests.sim.inside import at_rest
 from tests.sim.kafka_faults import create_again
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 _CALM_S: Final = 12.0
 """What a healed world gets before it is asked to go on."""
 _QUIET_S: Final = 8.0
+_DECIDED_S: Final = 2.0
 _PROBE_S: Final = 40.0
 _REST_S: Final = 10.0
 _POLICIES_S: Final = 150.0
@@ -88,6 +90,9 @@ def go_on(play: Play) -> None:
     _wait(play, _QUIET_S, lambda: all(task.done() for task in play.operations))
     for topic in sorted(play.reborn):
         create_again(play, topic)
+    for topic in sorted(play.emptied):
+        accept_loss(play, topic)
+        world.run(world.now + _DECIDED_S)
     _wait(play, _QUIET_S, lambda: all(not producer.waiting or producer.is_queued for producer, _ in play.producers))
     open_ones = [
         (producer, host) for producer, host in play.producers if not producer.closed and producer.fatal is None

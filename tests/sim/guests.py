@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from tests.sim.play import Play
 
+_DECIDES_S: Final = 0.5
 _OWNING: Final = control.DESCRIPTOR.enum_types_by_name["AccessMode"].values_by_name
 
 
@@ -57,6 +58,7 @@ def claim(play: Play, group: str, strings: int, topic: str, partitions: list[int
     with play.world.loop.on(host):
         claimant = Claimant(
             host.name, wishes, play.world.addresses, play.counts, play.world.ledger, play.world.rng, play.effect,
+            _OWNING[mode.upper()].number if mode else None,
         )  # fmt: skip
     play.world.spawn(host, claimant.run(lasts, lambda: play.over))
     play.guests.append(host)
@@ -285,6 +287,14 @@ async def _set_policy(play: Play, number: int, topic: str, change: Any) -> None:
                 play.since[topic, partition] = batches[-1].last + 1 if batches else 0
 
 
+def accept_loss(play: Play, topic: str) -> None:
+    """An operator decides that a topic goes on although ids of it cannot be known (docs/deduplication.md): its policy
+    goes without sequence ids, and then with them.
+    """
+    policy(play, topic, deduplication=False)
+    play.world.loop.at(None, play.world.now + _DECIDES_S, lambda: policy(play, topic, deduplication=True))
+
+
 def _modes(fields: dict[str, Any]) -> dict[str, Any]:
     from metadata.ownership import AccessMode  # noqa: PLC0415
 
@@ -294,4 +304,5 @@ def _modes(fields: dict[str, Any]) -> dict[str, Any]:
 STEPS: Final[Mapping[str, Callable[..., None]]] = {
     "consume": consume, "claim": claim, "join": join, "stranger": stranger, "transact": transact, "own": own,
     "operate": operate, "policy": policy, "together": together, "remake shadow": remake_shadow,
+    "accept loss": accept_loss,
 }  # fmt: skip

@@ -10,7 +10,7 @@ import random
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from tests.sim import crossings, releases, removals, scenes, wide
+from tests.sim import corners, crossings, releases, removals, scenes, wide
 from tests.sim.history import History, Step
 from tests.sim.kafka.errors import BEHIND_APPEND
 from tests.sim.operators import ACTIONS
@@ -20,8 +20,8 @@ from tests.sim.world import TIGHT, Shape
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
-WORST: Final = frozenset({"lose records"}) | crossings.KINDS
-"""Faults that are not in `FAULTS`: one takes more time than others, some are of crossings alone."""
+WORST: Final = frozenset({"lose records"}) | crossings.KINDS | corners.KINDS
+"""Faults that are not in `FAULTS`: one takes more time than others, some are of crossings and corners alone."""
 WORK: Final = scenes.KINDS | removals.KINDS | frozenset(
     {
         "produce", "restart", "renew", "close", "consume", "own", "policy", "claim", "join", "stranger", "transact",
@@ -78,8 +78,9 @@ class Mix:
     wait together. `versions`: of how many clients requests are in a version of today, by topic id in part. `scenes`:
     which share has one of those that chance does not bring (`scenes`). `removals`: which share of all histories has
     something that removes records (`removals`). `crossings`: which share of the others has two things at once
-    (`crossings`). `wide`: which share is long, with many partitions and sessions (`wide`). `releases`: which share
-    begins with nodes of the last release, and upgrades them (`releases`).
+    (`crossings`). `corners`: which share of what is plain still has a moment that crossings do not bring (`corners`).
+    `wide`: which share is long, with many partitions and sessions (`wide`). `releases`: which share begins with nodes
+    of the last release, and upgrades them (`releases`).
     """
 
     seconds: tuple[float, float] = (0.7, 1.5)
@@ -94,12 +95,13 @@ class Mix:
     scenes: float = 0.15
     removals: float = 0.2
     crossings: float = 0.5
+    corners: float = 0.9
     wide: float = 0.02
     releases: float = 0.02
 
 
 USUAL: Final = Mix()
-BEFORE_CROSSINGS: Final = replace(USUAL, crossings=0.0, wide=0.0, releases=0.0)
+BEFORE_CROSSINGS: Final = replace(USUAL, crossings=0.0, corners=0.0, wide=0.0, releases=0.0)
 """What seeds meant before there were crossings."""
 RARE: Final = replace(BEFORE_CROSSINGS, scenes=1.0, removals=0.0)
 """Nothing but histories with a scene."""
@@ -115,6 +117,7 @@ REMOVALS: Final = replace(BEFORE_CROSSINGS, removals=1.0)
 MIXES: Final[Mapping[str, Mix]] = {
     "usual": USUAL, "rare": RARE, "removals": REMOVALS, "wide": replace(USUAL, wide=1.0),
     "crossings": replace(USUAL, crossings=1.0, removals=0.0, scenes=0.0, wide=0.0, releases=0.0),
+    "corners": replace(USUAL, crossings=0.0, corners=1.0, removals=0.0, scenes=0.0, wide=0.0, releases=0.0),
     "releases": replace(USUAL, releases=1.0, wide=0.0),
 }  # fmt: skip
 
@@ -155,9 +158,11 @@ def make(seed: int, mix: Mix = USUAL) -> History:
         return removals.add(history)
     if random.Random(f"{seed} scene").random() < mix.scenes:
         return scenes.add(history)
-    # What takes long by itself has crossings enough.
-    is_short = not brief and length < _SHORT_S
-    return crossings.add(history) if is_short and random.Random(f"{seed} crosses").random() < mix.crossings else history
+    if brief or length >= _SHORT_S:
+        return history  # what takes long by itself has crossings enough
+    if random.Random(f"{seed} crosses").random() < mix.crossings:
+        return crossings.add(history)
+    return corners.add(history) if random.Random(f"{seed} has a corner").random() < mix.corners else history
 
 
 def _in_order(steps: Iterable[Step]) -> tuple[Step, ...]:

@@ -221,6 +221,8 @@ def _had_time(play: Play, replica: Replica, seconds: float) -> bool:
 def empty_topic(play: Play, topic: str) -> None:
     """An operator deletes all records so far at the brokers (DeleteRecords). They are kept for the checker."""
     topic, cluster = named(play, topic), play.world.cluster
+    if TOPICS[topic].dedup:
+        play.emptied.add(topic)
     for index in range(play.counts[topic]) if _is_there(play, topic) else ():
         leader = cluster.replica(topic, index)
         if leader is not None and leader.leading and leader.high_watermark > leader.log.start:

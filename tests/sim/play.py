@@ -78,6 +78,8 @@ class Play:
         self.since: dict[tuple[str, int], int] = {}
         self.work = Work()
         self.topics: set[str] = set()
+        self.emptied: set[str] = set()
+        """Topics with sequence ids of which somebody deleted records past the nodes."""
         self.reborn: set[str] = set()
         """Topics that were deleted and created again."""
         self.torn: set[tuple[str, int]] = set()

@@ -11,6 +11,11 @@ from tests.sim.situations import NAMES, table
 from tests.sim.worker import Worker
 
 _SEED = 7011
+_IN_CORNERS = {
+    1: "coordinator ends at work", 9: "ids unknown", 11: "whole behind a failed one", 12: "ends in queue",
+    13: "given up in doubt", 16: "raise meets a drop", 19: "raise refused",
+}  # fmt: skip
+"""Seeds of the mix of corners, and what each was made for: no plain seed of 200 had it before."""
 
 
 def test_every_situation_is_noticed_somewhere_and_nothing_else_is() -> None:
@@ -33,6 +38,14 @@ def test_noticing_changes_no_history() -> None:
     assert (plain.digest, plain.steps, plain.effects) == (noticed.digest, noticed.steps, noticed.effects)
     assert not plain.situations
     assert noticed.situations
+
+
+def test_corners_bring_what_they_are_for() -> None:
+    with Worker(notices=True) as worker:
+        for seed, situation in _IN_CORNERS.items():
+            outcome = worker.play(histories.make(seed, histories.MIXES["corners"]))
+            assert outcome.wrong == []
+            assert situation in outcome.situations
 
 
 def test_a_table_says_how_many_histories_have_a_situation() -> None:
