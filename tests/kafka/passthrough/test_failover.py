@@ -40,7 +40,6 @@ def elect_preferred(kafka: Kafka, topic: str) -> None:
         direct.ask(request(43, 2, election_type=0, topic_partitions=parts, timeout=10_000))
 
 
-@pytest.mark.smoke
 @pytest.mark.timeout(240)
 def test_nothing_is_lost_or_repeated_when_a_broker_is_killed_and_comes_back(
     kafka_cluster: Kafka, node_of_three: NodeProcess, topic_of_three: MakeTopic, unique: Unique

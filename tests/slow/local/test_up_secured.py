@@ -130,7 +130,6 @@ def consume(settings: dict[str, Any], group: str, topic: str) -> Message:
         consumer.close()
 
 
-@pytest.mark.smoke
 def test_a_client_with_the_printed_settings_writes_and_reads(secured: Secured) -> None:
     assert produce(secured.settings("app"), "app-orders", "first") == 0
     assert consume(secured.settings("app"), "app-readers", "app-orders").value() == b"first"

@@ -76,7 +76,6 @@ def test_a_command_that_needs_an_extra_names_it(installed: Installed, tmp_path: 
     assert "the wheel's extra `local`" in result.stderr
 
 
-@pytest.mark.smoke
 def test_it_serves_and_a_record_is_written_through_it(
     installed: Installed, services: Services, unique: Unique, tmp_path: Path
 ):

@@ -104,7 +104,6 @@ def made(spark: SparkSession) -> TopicReport:
     )
 
 
-@pytest.mark.smoke
 def test_audits_that_overlap_count_each_record_once(spark: SparkSession) -> None:
     found = made(spark)
     assert found.records == 150
@@ -128,7 +127,6 @@ def test_audits_that_overlap_count_each_record_once(spark: SparkSession) -> None
     assert found.lags == [{"shadow": "orders-audit", "reader": "auditors", "lag": 5, "at_ms": T0 + 2}]
 
 
-@pytest.mark.smoke
 def test_a_page_shows_names_as_they_are_and_runs_nothing_of_them(spark: SparkSession) -> None:
     text = page([made(spark)], CLUSTER, T0)
     assert text.count("<svg") == 3

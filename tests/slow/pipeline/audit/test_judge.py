@@ -315,7 +315,7 @@ def test_the_verdict_is_json_as_the_contract_says(spark: SparkSession) -> None:
     assert list(found["violations"]) == list(CLEAN)
 
 
-@pytest.mark.parametrize("seed", [pytest.param(0, marks=pytest.mark.smoke), 1, 2])
+@pytest.mark.parametrize("seed", range(3))
 def test_a_reader_of_every_record_finds_the_same_in_random_logs(spark: SparkSession, seed: int) -> None:
     """300 small logs at a time, one per partition: writers, ids, sequences, fences and markers at random."""
     chosen = random.Random(seed)

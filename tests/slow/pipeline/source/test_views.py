@@ -101,7 +101,6 @@ def test_records_are_those_that_a_consumer_reads_also_through_a_shadow(
     assert sum(row.records for row in runs[0]) == len(expected)
 
 
-@pytest.mark.smoke
 def test_who_wrote_a_record_and_where_it_stood_is_told(services: Services, frame: Frame) -> None:
     topic = create_topic(services.kafka_bootstrap, 1)
     append(
