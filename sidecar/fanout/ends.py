@@ -53,7 +53,11 @@ async def poll(
         found, are_same = await upstream.call_pair(leader, request, upstream.topic_check(topics), channel=channel)
     except (UpstreamError, KafkaError):
         return {}
-    return found if are_same else {}
+    if not are_same:
+        return {}
+    # Of two topics of one name, the former and the present one, only that in `topics` was checked.
+    checked = (position.of for position in positions if topics[position.log][0] == position.topic_id)
+    return {partition: found[partition] for partition in checked if partition in found}
 
 
 def bundle_up(bundles: list[dict[tuple[bytes, int], Question]], question: Question) -> None:
