@@ -131,6 +131,13 @@ def test_topics_that_coordinators_write_to_are_read_at_most_but_by_super_users()
         assert chief.topic(Operation.WRITE, name)
 
 
+def test_a_group_may_have_the_name_of_an_internal_topic() -> None:
+    everything = rule(Operation.ALL, "*", ResourceType.GROUP)
+    for name in ("__consumer_offsets", "__sidecar_default"):
+        assert rights(everything).group(Operation.DELETE, name)
+        assert WithoutRules().group(Operation.DELETE, name)
+
+
 def test_what_is_granted_on_long_names_is_not_remembered() -> None:
     found = rights(rule(Operation.ALL, "*"))
     for size in (249, 32_000):
@@ -185,6 +192,20 @@ def test_the_cluster_tells_its_operations_only_to_who_may_describe_it() -> None:
     create = rule(Operation.CREATE, CLUSTER_NAME, ResourceType.CLUSTER)
     assert rights(create).cluster_operations(-1) == 0
     assert rights(create, alter).cluster_operations(1 << Operation.CREATE) == 1 << Operation.CREATE
+
+
+def test_a_transactional_batch_without_an_id_takes_the_right_to_its_topic_alone() -> None:
+    """A broker refuses it for itself."""
+    batch = bytearray(61)
+    batch[22] = 0x10
+    request = ProduceRequest(None, -1, 1000, [ProducePart(b"a", 0, 0, len(batch))])
+    frame = Frame(batch, 0, len(batch), True)
+    assert denied_topics(rights(rule(Operation.WRITE, "a")), None, frame, request, lambda _: AccessMode.SHARED) == {}
+    named = request._replace(transactional_id="t")
+    denied = denied_topics(rights(rule(Operation.WRITE, "a")), None, frame, named, lambda _: AccessMode.SHARED)
+    assert [error.code for error in denied.values()] == [53]
+    batch[22] = 0
+    assert denied_topics(rights(rule(Operation.WRITE, "a")), None, frame, named, lambda _: AccessMode.SHARED) == {}
 
 
 @pytest.mark.parametrize("client_id", [b"me;mode=exclusive_with_fencing", b"me;generation=7"])

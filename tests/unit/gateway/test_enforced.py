@@ -724,6 +724,13 @@ async def test_what_a_client_may_not_see_is_left_out_of_the_answer(
     assert (seen.refusals, seen.error) == ([], None), "that something is hidden is no refusal"
 
 
+@pytest.mark.parametrize("kind", [4, 8, 16])
+async def test_configurations_of_brokers_take_the_right_to_the_cluster(kind: int) -> None:
+    fields = {"resources": [{"resource_type": kind, "resource_name": "1"}]}
+    assert (await enforced(admin.DESCRIBE_CONFIGS, 4, fields, "DESCRIBE_CONFIGS cluster")).is_same
+    assert (await enforced(admin.INCREMENTAL_ALTER_CONFIGS, 1, fields, "ALTER_CONFIGS cluster")).is_same
+
+
 async def test_whoever_may_describe_the_cluster_sees_all_groups() -> None:
     answer = {"groups": [{"group_id": "g"}]}
     assert holds((await enforced(groups.LIST_GROUPS, 4, {}, "DESCRIBE cluster", broker=answer)).told, answer)

@@ -756,7 +756,7 @@ def test_the_same_request_twice_at_once_is_one(play: Any) -> None:
         one, other = Client(node, 7), Client(node, 7)
         answers = await asyncio.gather(one.own(A, "leader", 0), other.own(A, "leader", 0))
         assert [answer.error for answer in answers] == [control.NONE] * 2
-        assert len(node.apis.ownerships.tickets) == 1
+        assert node.apis.ownerships.tickets.of_principal == {"User:app": 1}
         assert (await one.release(A)).error == control.NONE
         assert (node.owner("leader"), node.owner(0)) == (None, None)
 

@@ -48,6 +48,7 @@ def test_each_batch_goes_to_the_leader_of_its_partition(version: int, turn: int,
         answer = await client.sends(*asked, version=version)
         assert results(answer) == [("others", 0, 0), ("orders", 1, 0), ("orders", 0, 0), ("gone", 0, 3)]
         assert answer["responses"][1]["partition_responses"][1]["base_offset"] == 3
+        assert answer["throttle_time_ms"] == 0
         assert [setup.log("orders", index) for index in range(3)] == [[2, 1, 2], [1], [1]]
         assert setup.log("others", 0) == [1]
 

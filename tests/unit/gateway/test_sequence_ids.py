@@ -63,7 +63,7 @@ async def test_a_partition_that_is_gone_does_not_count():
 
 
 async def test_the_newest_names_come_first_each_once():
-    ids = known({0, 1}, old={0: 1, 1: 1}, new={0: 2, 1: 9}, between={1: 5})
+    ids = known({0, 1}, old={0: 1, 1: 1}, new={0: 9, 1: 2}, between={1: 5})
     assert await ids.newest(10) == ([b"new", b"between", b"old"], None)
     first, behind = await ids.newest(2)
     assert (first, behind is None) == ([b"new", b"between"], False)

@@ -269,3 +269,14 @@ def test_acknowledgements_of_several_brokers_are_answered_by_partition() -> None
     (topic,) = gathered.acknowledged()["responses"]
     found = [(each["partition_index"], each["error_code"], each["error_message"]) for each in topic["partitions"]]
     assert found == [(1, 0, None), (2, 6, "moved")]
+
+
+def test_a_partition_that_is_refused_is_answered_with_its_error() -> None:
+    gathered = Gathered()
+    gathered.refuse([(TOPIC, 0), (OTHER, 1)], 29)
+    found = {
+        (topic["topic_id"], each["partition_index"]): each["error_code"]
+        for topic in gathered.fetched()["responses"]
+        for each in topic["partitions"]
+    }
+    assert found == {(TOPIC, 0): 29, (OTHER, 1): 29}
