@@ -1,0 +1,217 @@
+"""All governed topics of a node: what policies, heartbeats, deletions and a shutdown do to them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+import metadata
+from metadata.ownership import AccessMode
+from sidecar.changelog import MASTER_SLOT, Key, Kind, Record
+from sidecar.cluster.resolver import NameResolver, TopicKind
+from sidecar.exclusive.governed_topics import GovernedTopics
+from sidecar.exclusive.partitions import PartitionedTopic
+from sidecar.exclusive.policies import PolicyFields, Scope
+from sidecar.fencing.expiry import DEFAULT_KEEP_ALIVE
+from sidecar.protocol.errors import ErrorCode
+from sidecar.protocol.ids import ProducerEpoch, ProducerId, Stamp
+from tests.unit.exclusive.paper_cluster import GRACE_S, TOPIC, Client, Cluster, Node, boot, cluster
+from tests.wait import wait_until
+
+EXCLUSIVE = PolicyFields(AccessMode.EXCLUSIVE)
+
+
+class Room(GovernedTopics):
+    """`late`: by so many seconds its clock is ahead of the loop's."""
+
+    late = 0.0
+
+    def now(self) -> float:
+        return super().now() + self.late
+
+
+def room(paper: Cluster) -> tuple[Node, Room]:
+    """A node with its whole room, which has read the ownership topic."""
+    node = paper.node()
+    changelog: Any = node.changelog
+
+    def subscribe(listener: Any, *kinds: Kind) -> Any:
+        changelog.changed = lambda change: listener(change) if change.key.kind in kinds else None  # pyright: ignore[reportUnknownLambdaType]
+        return lambda: setattr(changelog, "changed", lambda _: None)  # pyright: ignore[reportUnknownLambdaType]
+
+    changelog.subscribe = subscribe
+    forwarder: Any = node
+    hooks: Any = node.hooks
+    governed = Room(
+        node.env.services, forwarder, node.tasks, hooks, NameResolver(), node.nodes,
+        reconnect_grace=GRACE_S, disconnect_grace=0.0, queue_limit=3,
+    )  # fmt: skip
+    governed.start()
+    node.env = governed  # type: ignore[assignment] # pyright: ignore[reportAttributeAccessIssue]
+    return node, governed
+
+
+def writes(paper: Cluster, *nodes: Node, name: str = TOPIC, policy: PolicyFields | None = EXCLUSIVE) -> None:
+    """A policy is in the log (None: it is deleted), and these nodes have read it."""
+    record = None if policy is None else policy.to_record(1, 0)
+    paper.kafka.append_records([Record(Key(Kind.POLICY, name), record).encode()])
+    for node in nodes:
+        node.read()
+
+
+@asynccontextmanager
+async def owned() -> AsyncIterator[tuple[Cluster, Node, Room, Client]]:
+    """A node at which a client owns the topic."""
+    async with cluster() as paper:
+        node, governed = room(paper)
+        writes(paper, node)
+        node.topic = governed.topic(TOPIC)
+        owner = Client(7)
+        assert await owner.send(node, 1) == 0
+        yield paper, node, governed, owner
+
+
+async def live(paper: Cluster, node: int = 1) -> Any:
+    return (await paper.redis.heartbeat(metadata.Node(node, boot(node), "node", 9092))).live
+
+
+async def test_a_policy_governs_its_topics_until_it_is_deleted() -> None:
+    async with owned() as (paper, node, governed, owner):
+        changes: list[tuple[str, int | None]] = []
+        governed.watchers.append(lambda *change: changes.append(change))
+        assert governed.resolver.kind(TOPIC.encode()) is TopicKind.GOVERNED
+        assert (governed.known_topics(), governed.served_topics(), governed.serves(TOPIC)) == ([TOPIC], [TOPIC], True)
+        assert [record.session for record in governed.owned()] == ["pid:7"]
+        assert governed.whole(TOPIC) is node.topic
+        writes(paper, node, policy=None)
+        assert (governed.known_topics(), governed.served_topics(), governed.serves(TOPIC)) == ([], [], False)
+        assert governed.resolver.kind(TOPIC.encode()) is TopicKind.ORDINARY
+        assert (TOPIC, None) in changes
+        assert node.topic.is_dropped
+        await wait_until(lambda: not node.topic.serving, "it serves it no more")
+        assert await owner.send(node, 2) == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        assert governed.owned() == []
+
+
+async def test_a_policy_that_changes_leaves_the_owner_unless_the_scope_does() -> None:
+    async with owned() as (paper, node, governed, owner):
+        first = governed.topic(TOPIC)
+        writes(paper, node, policy=PolicyFields(AccessMode.EXCLUSIVE, exclusive_reader=True))
+        assert governed.topic(TOPIC) is first
+        assert await owner.send(node, 2) == 0
+        changes: list[tuple[str, int | None]] = []
+        governed.watchers.append(lambda *change: changes.append(change))
+        writes(paper, node, policy=PolicyFields(AccessMode.EXCLUSIVE, scope=Scope.PARTITION))
+        found = governed.topic(TOPIC)
+        assert isinstance(found, PartitionedTopic)
+        assert (found.serving, governed.whole(TOPIC), (TOPIC, None) in changes) == (True, None, True)
+        await wait_until(lambda: not first.serving, "the former state is handed back")
+        node.topic = found
+        assert await Client(8).send(node, 3, partition=1) == 0
+
+
+async def test_a_node_begins_with_what_the_log_says() -> None:
+    async with owned() as (paper, _node, _governed, _owner):
+        other, later = room(paper)
+        paper.move(other)
+        assert later.known_topics() == [TOPIC]
+        assert later.serves(TOPIC) is False
+        other.topic = later._topics[TOPIC]
+        assert await Client(8).send(other, 2) != 0, "its owner may come back"
+        later.late = GRACE_S
+        assert await Client(8).send(other, 2) == 0
+
+
+async def test_a_topic_that_another_node_serves_by_a_heartbeat_is_handed_back() -> None:
+    async with owned() as (paper, node, governed, _owner):
+        other, _later = room(paper)
+        governed.heard(await live(paper), {TOPIC, "unknown"} - {TOPIC})
+        assert governed.serves(TOPIC)
+        paper.move(other)
+        governed.heard(await live(paper), {TOPIC, "unknown"})
+        assert not governed.serves(TOPIC)
+        await wait_until(lambda: node.whole.writer.epoch is None, "it writes no more")
+        assert governed.owned() == []
+
+
+async def test_fences_are_kept_of_topics_that_are_served_and_of_those_that_nobody_serves() -> None:
+    async with owned() as (paper, node, governed, _owner):
+        assert [topic.name for topic in governed.kept_topics()] == [TOPIC]
+        other, later = room(paper)
+        later.heard(await live(paper, other.number), set())
+        assert later.kept_topics() == [], "another node serves it"
+        node.read()
+        paper.redis.move(None)
+        later.late += 60
+        later.heard(await live(paper, other.number), set())
+        other.learn_of()
+        assert [topic.name for topic in later.kept_topics()] == [TOPIC]
+        assert not later.serves(TOPIC)
+        later.assume(DEFAULT_KEEP_ALIVE)
+        assert all(topic.upkeep.terms == DEFAULT_KEEP_ALIVE for topic in later.kept_topics())
+        later.draining = True
+        assert later.kept_topics() == []
+
+
+async def test_metrics_of_a_topic_that_kafka_does_not_know_are_freed_and_begin_again() -> None:
+    async with owned() as (_paper, node, governed, _owner):
+        reports = len(node.reports("owner_changed"))
+        governed.gone({"gone"})
+        assert node.reports("topic_forgotten") == [("gone",)]
+        assert len(node.reports("owner_changed")) == reports + 1, "others are reported again"
+        governed.gone({"gone"})
+        assert len(node.reports("owner_changed")) == reports + 1
+        governed.gone({TOPIC})
+        assert len(node.reports("owner_changed")) == reports + 1
+        governed.gone(set())
+        assert len(node.reports("owner_changed")) == reports + 2
+
+
+@pytest.mark.parametrize("how", ["serving", "idle", "a client waits"])
+async def test_a_topic_that_its_node_has_forgotten_is_forgotten_by_others(how: str) -> None:
+    async with owned() as (paper, _node, _governed, _owner):
+        other, later = room(paper)
+        found = later.topic(TOPIC)
+        if how == "serving":
+            found.serving = True
+        elif how == "a client waits":
+            next(iter(found.parts)).newcomers.expect([Client(9).session], later.now())
+        record = Record(Key(Kind.SERVING, TOPIC, MASTER_SLOT), None)
+        other.read()
+        serving = other.changelog.view.serving(TOPIC)
+        assert serving is not None
+        paper.kafka.append_records([record.encode()], Stamp(ProducerId(serving.value.producer_id), ProducerEpoch(9)))
+        other.read()
+        assert (TOPIC in later._topics) is (how != "idle")
+        assert other.reports("topic_forgotten") == ([(TOPIC,)] if how == "idle" else [])
+
+
+async def test_a_node_that_drains_hands_all_back_and_hears_no_more() -> None:
+    async with owned() as (paper, node, governed, owner):
+        paper.kafka.holding = True
+        sent = owner.offer(node, 2)
+        draining = asyncio.create_task(governed.drain())
+        await asyncio.sleep(0)
+        assert (governed.draining, draining.done()) == (True, False), "a batch is in flight"
+        paper.kafka.deliver()
+        paper.kafka.holding = False
+        await draining
+        assert (await sent).error == 0
+        assert governed.served_topics() == []
+        assert await owner.send(node, 3) == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        writes(paper, node, name="later")
+        assert governed.known_topics() == [TOPIC], "it has unsubscribed"
+
+
+async def test_limits_may_change_at_run_time() -> None:
+    async with owned() as (_paper, node, governed, owner):
+        governed.limit(disconnect_grace=GRACE_S, queue_limit=0)
+        waiting = Client(8, AccessMode.WAIT_FOR_EXCLUSIVE)
+        assert await waiting.send(node, 2) == ErrorCode.POLICY_VIOLATION, "the queue has no place"
+        node.close(owner)
+        await node.settled()
+        assert node.whole.owner.current is not None, "it may come back"
