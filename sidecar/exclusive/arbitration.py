@@ -257,7 +257,7 @@ class Queues:
         for topic in changed:
             if topic.serving:
                 with suppress(MetadataUnavailable):  # the next heartbeat brings it again
-                    resource, queue = topic.scope.resource, topic.queue.sessions()
+                    resource, queue = topic.scope.resource, topic.sessions()
                     await self._services.store.keep_queue(
                         topic.name, self._services.node_id, self._services.boot, queue, resource=resource
                     )

@@ -22,9 +22,9 @@ from dataclasses import replace
 from typing import Final, TypeVar
 
 from sidecar.changelog import MASTER_SLOT, Key, SlotName, View
-from sidecar.exclusive.claims import Claimant
 from sidecar.exclusive.records import callers
 from sidecar.forwarder.outcome import Outcome
+from sidecar.ownership.state import Claimant
 from sidecar.protocol.errors import ErrorCode, KafkaError
 from sidecar.protocol.session import Caller, Session
 

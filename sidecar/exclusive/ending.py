@@ -12,11 +12,12 @@ from typing import Final
 from metadata.ownership import AccessMode
 from sidecar.changelog import Key, Kind, Record
 from sidecar.exclusive.answers import MOVED
-from sidecar.exclusive.ownership import Holder
 from sidecar.exclusive.policy_use import Use
 from sidecar.exclusive.requests import NOBODY, Purpose, Request
 from sidecar.exclusive.slots import check_generation, generation_of
 from sidecar.exclusive.topic_takeovers import TopicTakeovers
+from sidecar.ownership.state import Holder
+from sidecar.ownership.step import Freed, Recorded
 from sidecar.protocol.ids import Offset
 from sidecar.protocol.session import Session
 from sidecar.v1 import state_pb2 as state
@@ -40,7 +41,7 @@ class Ending:
 
     def check(self) -> None:
         """Release the topic if that is due and no operation is in progress."""
-        operations, left = self._topic.writer.operations, self._topic.owner.seconds_left
+        operations, left = self._topic.writer.operations, self._topic.state.seconds_left(self._env.now())
         if left is None or operations.busy:
             return
         if left <= 0:
@@ -50,7 +51,7 @@ class Ending:
 
     async def _let_go_alone(self) -> None:
         """The owner has no connection any more, unless it has opened one meanwhile."""
-        holder = self._topic.owner.holder
+        holder = self._topic.state.holder
         if holder is not None and not holder.connections:
             await self.let_go()
 
@@ -61,11 +62,11 @@ class Ending:
     async def let_go(self) -> None:
         """Release the topic: it is free, and the session may come back as a newcomer with its sequences."""
         # Model: Release.
-        topic, owner = self._topic, self._topic.owner
-        holder, epoch, ownership = owner.holder, topic.writer.epoch, owner.record
+        topic = self._topic
+        holder, epoch, ownership = topic.state.holder, topic.writer.epoch, topic.state.record
         if holder is None or ownership is None:
             return
-        owner.freed()
+        topic.apply(Freed())
         if epoch is not None:
             await epoch.quiet()
             released = state.Ownership()
@@ -73,8 +74,9 @@ class Ending:
             released.released_ms = self._env.wall_ms()
             try:
                 record = Record(Key(Kind.OWNERSHIP, topic.name, topic.scope.slot), released)
-                owner.note(released, await epoch.taken.journal.append([record]))
-                await self._env.changelog.tailer.reached(Offset(owner.position), timeout=_SEEN_S)
+                position = await epoch.taken.journal.append([record])
+                topic.apply(Recorded(released, position))
+                await self._env.changelog.tailer.reached(Offset(position), timeout=_SEEN_S)
             finally:
                 topic.writer.drop_epoch(MOVED)
         await self._env.events.released(topic, holder)
@@ -84,7 +86,7 @@ class Ending:
     async def give_up(self, session: Session) -> bool:
         """Release the topic for its session; False if the session does not own it. Raises what a takeover raises."""
         await self._topic.writer.operations.over()
-        holder = self._topic.owner.current
+        holder = self._topic.current
         if holder is None or holder.session != session:
             return False
         await self._topic.writer.operations.perform(self._release)
@@ -95,7 +97,7 @@ class Ending:
         Raises LookupError if nobody owns the topic, `GenerationError` if the generation is another.
         """
         await self._topic.writer.operations.over()
-        holder = self._topic.owner.current
+        holder = self._topic.current
         if holder is None:
             raise LookupError(self._topic.name)
         work = self._fence if fence else self._release
@@ -134,10 +136,9 @@ class Ending:
     def use(self) -> Use:
         """What the topic is used for now by sessions that asked for a mode."""
         topic = self._topic
-        topic.queue.sessions()  # without those that have not tried again in time
         return Use(
-            topic.owner.holder,
-            bool(topic.newcomers.order),
+            topic.state.holder,
+            bool(topic.sessions()),
             any(found.claimant.mode is not None for found in topic.shared.connected()),
             topic.shared.awaited_until,
         )

@@ -113,6 +113,10 @@ class Environment(ABC):
         """Unix milliseconds by the brokers' clock."""
         return self.changelog.clock.now_ms()
 
+    def at_ms(self, monotonic_s: float) -> int:
+        """Monotonic seconds as Unix milliseconds."""
+        return self.wall_ms() - int((self.now() - monotonic_s) * 1000)
+
     def policy_of(self, topic: str) -> PolicyFields | None:
         """The policy in force for a topic; None if it is not governed. A shadow is never governed, even if a prefix
         covers its name: nobody writes to it.

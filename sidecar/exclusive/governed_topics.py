@@ -88,7 +88,7 @@ class GovernedTopics(Topics):
         """Forget a topic that its serving node found deleted and has forgotten (`sidecar.exclusive.forgetting`)."""
         self.bindings.forget(name)
         topic = self._topics.get(name)
-        if topic is not None and not topic.serving and not any(p.busy or p.newcomers.order for p in topic.parts):
+        if topic is not None and not topic.serving and not any(p.busy or p.state.waiting for p in topic.parts):
             self._drop(topic)
 
     def _apply_policies(self) -> None:
@@ -215,7 +215,7 @@ class GovernedTopics(Topics):
         self.rights.heard(live.serving)
         for topic in self._topics.values():
             for part in topic.parts if topic.serving else ():
-                if part.newcomers.order:
+                if part.state.waiting:
                     self.queues.changed(part)  # Redis may have lost it
             if self.rights.is_anothers(live.serving.get(topic.name)):
                 topic.served_elsewhere()

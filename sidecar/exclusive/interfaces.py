@@ -6,14 +6,13 @@ from metadata.ownership import AccessMode
 from sidecar.changelog import SlotName
 from sidecar.dedup.partition import IdsHooks
 from sidecar.dedup.topic import TopicIds
-from sidecar.exclusive.ownership import Holder
 from sidecar.exclusive.producing import ProducingState
 from sidecar.exclusive.slots import SlotScope, TakenSlot
 from sidecar.exclusive.upkeep import Cause, Upkeep
 from sidecar.network.aside import Allowance
+from sidecar.ownership.state import State
 from sidecar.protocol.ids import Stamp
 from sidecar.protocol.session import Caller, Session
-from sidecar.v1 import state_pb2 as state
 
 
 class Producing(Protocol):
@@ -106,40 +105,16 @@ class Movable(Served, Protocol):
         """Finish the batches in flight, and stop serving."""
 
 
-class OwnerKnown(Protocol):
-    """What is known of an owner. `record`: the changelog's record, at offset `position` in the ownership topic."""
-
-    record: state.Ownership | None
-    position: int
-
-    @property
-    def generation(self) -> int:
-        """The generation; 0 before anybody owned it."""
-        ...
-
-    @property
-    def holder(self) -> Holder | None:
-        """The owner, connected or not."""
-        ...
-
-
-class Waiting(Protocol):
-    """The sessions that wait."""
-
-    def sessions(self) -> tuple[str, ...]:
-        """The sessions that wait, in order."""
-        ...
-
-
 class Owning(Served, Protocol):
     """A topic, or a partition with its own owner, as events, metrics and Redis show it."""
 
     scope: SlotScope
+    state: State
 
-    @property
-    def owner(self) -> OwnerKnown: ...
-    @property
-    def queue(self) -> Waiting: ...
+    def sessions(self) -> tuple[Session, ...]:
+        """The sessions that wait, in order."""
+        ...
+
     @property
     def written_under(self) -> TakenSlot | None:
         """The slot epoch under which its owner writes here; None if it does not."""

@@ -14,11 +14,11 @@ from functools import partial
 from typing import Final
 
 from sidecar.dedup.reply import Reply
-from sidecar.exclusive.claims import Claimant
 from sidecar.forwarder.forwarder import Forwarder
 from sidecar.forwarder.outcome import Outcome
 from sidecar.network.tasks import Tasks
 from sidecar.network.turn import TURN
+from sidecar.ownership.state import Claimant
 from sidecar.protocol.batch import BatchHeader
 from sidecar.protocol.errors import ErrorCode
 from sidecar.protocol.ids import NO_SEQUENCE

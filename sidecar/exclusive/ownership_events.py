@@ -12,11 +12,11 @@ from metadata.ownership import Generation, Ownership
 from sidecar.access.services import NodeServices
 from sidecar.changelog import FAILURES
 from sidecar.exclusive.interfaces import OwnershipHooks, Owning
-from sidecar.exclusive.ownership import Holder
 from sidecar.exclusive.records import mode_number
 from sidecar.exclusive.requests import NOBODY, Purpose, Request
 from sidecar.exclusive.slots import SlotScope, TakenSlot, generation_of
 from sidecar.network.tasks import Tasks
+from sidecar.ownership.state import Holder
 from sidecar.protocol.session import Caller
 from sidecar.v1 import control_pb2 as control
 from sidecar.v1 import state_pb2 as state
@@ -35,12 +35,12 @@ class OwnershipEvents:
         self, topic: Owning, request: Request, before: Holder | None, seconds: float, by: Caller | None
     ) -> None:
         """Report a takeover of a topic or partition. `by`: the client whose batch or claim began it."""
-        holder = topic.owner.holder
+        holder = topic.state.holder
         kept = before is not None and holder is not None and before.session == holder.session
         deposed = before.label if before is not None and request.deposes and not kept else None
         mode = request.mode.value
         self._hooks.takeover(
-            topic.name, mode, seconds, holder.session if holder else "", topic.owner.generation, deposed
+            topic.name, mode, seconds, holder.session if holder else "", topic.state.generation, deposed
         )
         if request.purpose is Purpose.CLAIM and by is not None:
             lost = request.dismisses if deposed is None else (deposed, *request.dismisses)
@@ -57,16 +57,16 @@ class OwnershipEvents:
     def _owner_changed(self, topic: Owning, label: str | None, mode: str | None) -> None:
         """Report the owner to the metrics; a topic with owners per partition has their highest generation."""
         if topic.scope.is_master:
-            self._hooks.owner_changed(topic.name, topic.owner.generation, label, mode if label is not None else None)
+            self._hooks.owner_changed(topic.name, topic.state.generation, label, mode if label is not None else None)
         else:
             # This partition's newest record may not have been read back yet.
             known = generation_of(self._services.changelog.view, SlotScope(topic.name))
-            highest = max(topic.owner.generation, known)
+            highest = max(topic.state.generation, known)
             self._hooks.owner_changed(topic.name, highest, None, None)
 
     def report_again(self, topic: Owning) -> None:
         """Report a topic's owner again: metrics may have forgotten it."""
-        holder = topic.owner.holder
+        holder = topic.state.holder
         self._owner_changed(topic, holder.label if holder else None, holder.mode.value if holder else None)
 
     def shared_opened(self, topic: str, taken: TakenSlot, client: str) -> None:
@@ -84,13 +84,13 @@ class OwnershipEvents:
 
     async def released(self, topic: Owning, holder: Holder) -> None:
         """Report that the owner was released."""
-        self._hooks.released(topic.name, holder.session, topic.owner.generation)
+        self._hooks.released(topic.name, holder.session, topic.state.generation)
         self._owner_changed(topic, None, None)
         self._add_event(state.Event.RELEASED, topic, holder)
         held = Ownership(
             topic.scope.resource,
-            Generation(topic.owner.generation),
-            max(0, topic.owner.position),
+            Generation(topic.state.generation),
+            max(0, topic.state.position),
             holder.session,
             holder.name,
             node_id=self._services.node_id,
@@ -109,11 +109,11 @@ class OwnershipEvents:
         reason: str = "",
     ) -> None:
         detail = f"by {by}" if by else f"deposed {deposed}" if deposed else reason
-        ownership = topic.owner.record
+        ownership = topic.state.record
         event = state.Event(
             kind=kind,
             topic=topic.name,
-            generation=holder.generation if kind == state.Event.DEPOSED and holder else topic.owner.generation,
+            generation=holder.generation if kind == state.Event.DEPOSED and holder else topic.state.generation,
             session=holder.session if holder else "",
             name=holder.name if holder else "",
             mode=mode_number(holder.mode) if holder else control.ACCESS_MODE_UNSPECIFIED,

@@ -21,14 +21,14 @@ from sidecar.access.prospects import Look, Prospect
 from sidecar.access.rules import MODES
 from sidecar.changelog import ChangelogError
 from sidecar.dedup.reply import Reply
-from sidecar.exclusive.claims import Claimant, Step
 from sidecar.exclusive.governed_topics import GovernedTopics
 from sidecar.exclusive.operations import NO_BATCH, Offer
-from sidecar.exclusive.ownership import Holder
 from sidecar.exclusive.partitions import PartitionedTopic, Topic
 from sidecar.exclusive.policies import Scope
 from sidecar.exclusive.topic import GovernedTopic
 from sidecar.forwarder.outcome import Outcome
+from sidecar.ownership.state import Claimant, Holder
+from sidecar.ownership.step import Act
 from sidecar.protocol.caller import UpstreamError
 from sidecar.protocol.errors import ErrorCode, KafkaError
 from sidecar.v1 import control_pb2 as control
@@ -135,11 +135,11 @@ class TopicOwners:
         if part.busy:
             return _BUSY
         verdict = part.outlook(claimant)
-        if verdict.step in (Step.FORWARD, Step.RETURN, Step.CLAIM):
+        if verdict.act in (Act.FORWARD, Act.RETURN, Act.CLAIM):
             return _READY
-        if verdict.step is Step.WAIT:
+        if verdict.act is Act.WAIT:
             return _WAIT
-        if verdict.step is Step.LATER:
+        if verdict.act is Act.LATER:
             return Look(Prospect.REFUSED, control.UNAVAILABLE, verdict.message)
         return refused(claimant, verdict.code, verdict.message)
 
@@ -149,12 +149,12 @@ class TopicOwners:
         """
         if not claim.alive():
             return
-        self._part(claim.topic, claim.partition)[1].queue.keep_place(claim.claimant, math.inf, came)
+        self._part(claim.topic, claim.partition)[1].keep_place(claim.claimant, math.inf, came)
         self._connect(claim)
 
     def leave(self, claim: TopicClaim) -> None:
         """Leave the queue."""
-        self._part(claim.topic, claim.partition)[1].queue.leave(claim.claimant.session)
+        self._part(claim.topic, claim.partition)[1].leave(claim.claimant.session)
 
     async def take(self, claim: TopicClaim) -> Look:
         """Take ownership, by a takeover if needed; READY if it is owned now. BUSY: the connection is closed."""
@@ -183,7 +183,7 @@ class TopicOwners:
 
     def head_of_queue(self, topic: str, partition: int | None) -> str | None:
         """The session whose turn is next."""
-        return self._part(topic, partition)[1].queue.head()
+        return next(iter(self._part(topic, partition)[1].sessions()), None)
 
     def join(self, claim: TopicClaim, connection: int) -> None:
         """Add a connection of the session: the ownership does not end while that is open."""
@@ -203,7 +203,7 @@ class TopicOwners:
     def _holding(self, claim: TopicClaim) -> Holder | None:
         """The holder, if it is the claimant, or if a plain claimant is on one of its connections."""
         _, part = self._part(claim.topic, claim.partition)
-        holder, own = part.owner.current, claim.claimant
+        holder, own = part.current, claim.claimant
         if holder is None:
             return None
         is_successor = own.session.is_plain and own.connection in holder.connections

@@ -14,12 +14,10 @@ from sidecar.changelog import FAILURES, MASTER_SLOT, Change, Key, Kind, SlotName
 from sidecar.dedup.reply import Reply
 from sidecar.dedup.topic import TopicIds
 from sidecar.exclusive.answers import MOVED
-from sidecar.exclusive.claims import Claimant
 from sidecar.exclusive.environment import Environment
-from sidecar.exclusive.newcomers import Refusals
 from sidecar.exclusive.operations import Offer
-from sidecar.exclusive.ownership import Holder
 from sidecar.exclusive.policy_ids import PolicyIds, begin_ids
+from sidecar.exclusive.refusals import Refusals
 from sidecar.exclusive.requests import NothingDoneError, Purpose, Request
 from sidecar.exclusive.slots import SlotScope, TakenSlot
 from sidecar.exclusive.takeover import Takeover
@@ -28,6 +26,7 @@ from sidecar.exclusive.upkeep import Renewal, Upkeep, keep_slot_alive, renew_fen
 from sidecar.fencing.slot import WriterSlot
 from sidecar.forwarder.forwarder import WholeRequest
 from sidecar.forwarder.outcome import Outcome
+from sidecar.ownership.state import Claimant, Holder
 from sidecar.protocol.batch import BatchHeader
 from sidecar.protocol.caller import FencedError
 from sidecar.protocol.errors import ErrorCode, KafkaError
@@ -69,7 +68,7 @@ class PartitionedTopic:
     def forget_if_idle(self, partition: int) -> None:
         """Forget a partition without owner, slot, waiting sessions or operation: clients may name any number."""
         part = self.partitions.get(partition)
-        if part and not (part.busy or part.has_slot or part.newcomers.order or part.owner.record is not None):
+        if part and not (part.busy or part.has_slot or part.state.waiting or part.state.record is not None):
             del self.partitions[partition]
 
     @property

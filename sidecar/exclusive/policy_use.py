@@ -2,7 +2,7 @@
 
 from typing import Final, NamedTuple
 
-from sidecar.exclusive.ownership import Held, is_held
+from sidecar.ownership.state import Held, is_held
 
 _LONGEST_PAUSE_S: Final = 60.0
 """The longest time between two tries to end one, in seconds."""

@@ -16,19 +16,19 @@ from metadata.ownership import AccessMode
 from sidecar.dedup.turned_away import KeptBytes
 from sidecar.exclusive.admission import PENDING, ExistingPartitions, checked_header
 from sidecar.exclusive.answers import MOVED
-from sidecar.exclusive.claims import Claimant
 from sidecar.exclusive.environment import Environment
 from sidecar.exclusive.interfaces import Owning, Producing
-from sidecar.exclusive.newcomers import Refusals, RefusedLedger
 from sidecar.exclusive.operations import Offer
 from sidecar.exclusive.partitions import PartitionedTopic, Topic
 from sidecar.exclusive.policies import Scope
+from sidecar.exclusive.refusals import Refusals, RefusedLedger
 from sidecar.exclusive.returning import ClientReply, Door
 from sidecar.exclusive.topic import GovernedTopic
 from sidecar.forwarder.forwarder import Asker, WholeRequest
 from sidecar.forwarder.outcome import LONGEST_WAIT_MS, Outcome
 from sidecar.network.framing import Frame
 from sidecar.network.slices import in_slices
+from sidecar.ownership.state import Claimant
 from sidecar.protocol import batch as record_batch
 from sidecar.protocol import produce
 from sidecar.protocol.batch import Numbers
@@ -324,7 +324,7 @@ class Topics(Environment):
     def unknown(self, topic: Owning) -> None:
         """Forget a topic that Kafka does not know and nobody wrote to: a prefix covers any name that clients send."""
         whole = self._topics.get(topic.name)
-        if isinstance(whole, GovernedTopic) and whole is topic and whole.owner.record is None and not whole.has_slot:
+        if isinstance(whole, GovernedTopic) and whole is topic and whole.state.record is None and not whole.has_slot:
             self._drop(whole)
 
     def _drop(self, topic: Topic) -> None:

@@ -6,7 +6,7 @@
 from dataclasses import dataclass, field
 
 from sidecar.dedup.turned_away import TurnedAway
-from sidecar.exclusive.claims import Claimant
+from sidecar.ownership.state import Claimant
 
 
 @dataclass(slots=True)

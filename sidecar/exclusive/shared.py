@@ -22,12 +22,11 @@ from sidecar.changelog import FAILURES, SlotName, shared_slot
 from sidecar.dedup.topic import TopicIds
 from sidecar.exclusive.answers import MOVED, failure_of
 from sidecar.exclusive.bindings import FOREIGN, may_be
-from sidecar.exclusive.claims import Claimant
 from sidecar.exclusive.environment import Environment
 from sidecar.exclusive.epoch import SlotEpoch
-from sidecar.exclusive.newcomers import Refusals
 from sidecar.exclusive.operations import BUSY, Offer
 from sidecar.exclusive.policy_ids import begin_ids
+from sidecar.exclusive.refusals import Refusals
 from sidecar.exclusive.requests import Memory, Purpose, Request
 from sidecar.exclusive.slots import OutdatedMasterError, SlotScope, TakenSlot
 from sidecar.exclusive.takeover import Takeover
@@ -37,6 +36,7 @@ from sidecar.fencing.slot import WriterSlot
 from sidecar.forwarder.lane import Lane
 from sidecar.forwarder.outcome import Outcome
 from sidecar.forwarder.sequences import RefusedSequences
+from sidecar.ownership.state import Claimant
 from sidecar.protocol.caller import FencedError
 from sidecar.protocol.errors import ErrorCode, KafkaError
 from sidecar.protocol.session import Session

@@ -34,6 +34,7 @@ from sidecar.exclusive.requests import FOR_NOBODY, Request
 from sidecar.exclusive.succession import Mention
 from sidecar.fencing.slot import WriterSlot
 from sidecar.forwarder.sequences import RefusedSequences
+from sidecar.ownership.step import RecordRead
 from sidecar.protocol.caller import TopicLayout
 from sidecar.protocol.errors import ErrorCode, KafkaError
 from sidecar.protocol.ids import ProducerEpoch, ProducerId, Stamp, StampedSequence
@@ -174,6 +175,17 @@ def is_outdated(view: View, scope: SlotScope, entry: Entry[state.Ownership]) -> 
     """Whether the whole topic had an owner since a partition's record was written: its scope was changed."""
     whole = None if scope.is_master else view.ownership(scope.topic)
     return whole is not None and whole.offset > entry.offset
+
+
+def read_owner(view: View, scope: SlotScope, node_id: int) -> RecordRead:
+    """The owner of a topic or partition by the changelog's newest record, which may be another node's."""
+    entry, floor = view.ownership(scope.topic, scope.slot), generation_floor(view, scope)
+    if entry is None:
+        return RecordRead(None, -1, floor, None)
+    value = entry.value
+    is_gone = value.released_ms or not value.session or is_outdated(view, scope, entry)
+    recorded = None if is_gone else owner_record(scope.resource, value, entry.offset, entry.writer, node_id)
+    return RecordRead(value, entry.offset, floor, recorded)
 
 
 def generation_floor(view: View, scope: SlotScope) -> int:

@@ -1,8 +1,9 @@
 """One governed topic, or one partition with its own owner: its parts, and how a batch passes through them.
 
-A topic has an owner (`owner`), a writer for it (`writer`), sessions that do not own it (`newcomers`), and slots for
-shared sessions (`shared`). It is ready, or busy with one operation (`operations`): a takeover (`topic_takeovers`) or
-the end of an ownership (`ending`). `claims` decides what happens to a batch; this module does it.
+A topic has a state (`state`: its owner, and the sessions that do not own it), a writer for its owner (`writer`), and
+slots for shared sessions (`shared`). It is ready, or busy with one operation (`operations`): a takeover
+(`topic_takeovers`) or the end of an ownership (`ending`). `ownership.step` decides what happens to a batch; this module
+does it.
 """
 
 from __future__ import annotations
@@ -15,29 +16,38 @@ from metadata.ownership import AccessMode, Ownership
 from sidecar.changelog import Change
 from sidecar.dedup.reply import Reply
 from sidecar.dedup.topic import TopicIds
-from sidecar.exclusive import claims
 from sidecar.exclusive.answers import MOVED
 from sidecar.exclusive.bindings import FOREIGN, NOT_YOURS
-from sidecar.exclusive.claims import Claimant, Situation, Step
 from sidecar.exclusive.ending import Ending
 from sidecar.exclusive.environment import Environment
 from sidecar.exclusive.epoch import SlotEpoch
 from sidecar.exclusive.interfaces import WholeTopic
-from sidecar.exclusive.newcomers import Refusals
 from sidecar.exclusive.operations import GRANTED, Offer
-from sidecar.exclusive.ownership import Absent, Holder, Owned
-from sidecar.exclusive.slots import SlotScope
+from sidecar.exclusive.refusals import Refusals
+from sidecar.exclusive.slots import SlotScope, owner_record
 from sidecar.exclusive.topic_takeovers import TopicTakeovers
 from sidecar.exclusive.writer import SlotWriter
 from sidecar.forwarder.forwarder import WholeRequest
 from sidecar.forwarder.lane import Lane
 from sidecar.forwarder.outcome import Outcome
-from sidecar.forwarder.sequences import Verdict
+from sidecar.forwarder.sequences import Verdict as SequenceVerdict
+from sidecar.ownership.state import Absent, Claimant, Holder
+from sidecar.ownership.step import (
+    Act,
+    BatchOffered,
+    ConnectionClosed,
+    ConnectionOpened,
+    Facts,
+    ServedElsewhere,
+    Verdict,
+    judge,
+)  # fmt: skip
 from sidecar.protocol.batch import BatchHeader, surely_newest
 from sidecar.protocol.errors import ErrorCode
 from sidecar.protocol.session import Session
 
-_NOT_SHARED: Final = "partitions of this topic have one owner each: ask for a mode in client.id"
+_REASONS: Final = {Act.WAIT: "waiting", Act.LATER: "waiting"}
+"""The metric's reasons of answers that are no refusals."""
 
 
 class GovernedTopic(TopicTakeovers):
@@ -65,7 +75,7 @@ class GovernedTopic(TopicTakeovers):
     @property
     def generation(self) -> int:
         """See `Owning`."""
-        return self.owner.generation
+        return self.state.generation
 
     @property
     def has_slot(self) -> bool:
@@ -81,8 +91,8 @@ class GovernedTopic(TopicTakeovers):
     def may_move(self) -> bool:
         """Whether another node could serve the topic from now on without ending a session."""
         sessions = [found.session for found in self.shared.connected()]
-        if self.owner.holder is not None:
-            sessions.append(self.owner.holder.session)
+        if self.state.holder is not None:
+            sessions.append(self.state.holder.session)
         return not self.busy and not any(session.is_plain for session in sessions)
 
     @property
@@ -92,7 +102,11 @@ class GovernedTopic(TopicTakeovers):
 
     def as_owned(self) -> list[Ownership]:
         """The ownership that this node reports to Redis with every heartbeat."""
-        return [] if self.writer.epoch is None else self.owner.in_redis()
+        entry = self._env.changelog.view.ownership(self.name, self.scope.slot)
+        if self.writer.epoch is None or entry is None:
+            return []
+        node = self._env.services.node_id
+        return [owner_record(self.scope.resource, entry.value, entry.offset, entry.writer, node)]
 
     # Batches --------------------------------------------------------------------------------------------------------
 
@@ -111,7 +125,7 @@ class GovernedTopic(TopicTakeovers):
             epoch is None
             or (epoch.ids is not None and self.refusals.has(claimant.session, self.scope))
             or not epoch.covers(partition)
-            or epoch.verdict(partition, header) is not Verdict.FORWARD
+            or epoch.verdict(partition, header) is not SequenceVerdict.FORWARD
             or not self.upkeep.takes(
                 surely_newest(batch, header.attributes, header.base_timestamp, header.max_timestamp)
             )
@@ -137,7 +151,7 @@ class GovernedTopic(TopicTakeovers):
 
     def _epoch_of(self, claimant: Claimant) -> SlotEpoch | None:
         """The slot epoch under which a session writes on its connection; None if it does not, or in an operation."""
-        holder = self.owner.holder
+        holder = self.state.holder
         if self.writer.operations.busy:
             return None
         if holder is None:
@@ -153,66 +167,58 @@ class GovernedTopic(TopicTakeovers):
 
     def judge(self, offer: Offer) -> None:
         """See `Writing`."""
-        holder, claimant, operations = self.owner.holder, offer.claimant, self.writer.operations
-        if (
-            isinstance(holder, Owned)
-            and holder.session == claimant.session
-            and self.writer.epoch is not None
-            and claimant.generation is None
-            and claimant.mode is not AccessMode.SHARED
-        ):
-            self._forward(offer, self.writer.epoch)
-            return
-        if self.is_dropped:
-            operations.answer(offer, MOVED)  # its client asks anew
-            return
-        now = self._env.now()
-        verdict = claims.judge(self._situation(claimant, now), claimant, now)
-        step = verdict.step
-        if step is Step.FORWARD and self.writer.epoch is not None:
-            self._forward(offer, self.writer.epoch)
-        elif step in (Step.FORWARD, Step.RETURN, Step.CLAIM):
-            operations.begin(partial(self.claim, offer, verdict), offer)
-        elif step is Step.SHARE and self.whole is not None:
-            self._refuse(offer, claims.Verdict(Step.REFUSE, ErrorCode.POLICY_VIOLATION, _NOT_SHARED), now)
-        elif step is Step.SHARE:
-            if self.may_share():
+        operations, epoch = self.writer.operations, self.writer.epoch
+        verdict = self.apply(BatchOffered(offer.claimant, offer.is_claim), self._facts(offer.claimant, offer))
+        assert verdict is not None
+        match verdict.act:
+            case Act.FORWARD:
+                assert epoch is not None
+                self.writer.write(offer, epoch)
+            case Act.GRANT:
+                operations.answer(offer, GRANTED)
+            case Act.RENEW:
+                operations.begin(self.again, offer)
+            case Act.RETURN | Act.CLAIM:
+                operations.begin(partial(self.claim, offer, verdict), offer)
+            case Act.SHARE:
                 self.shared.offer(offer)
-            else:
+            case Act.BEGIN_SHARING:
                 operations.begin(self.share, offer)
-        else:
-            self._refuse(offer, verdict, now)
+            case Act.MOVED:
+                operations.answer(offer, MOVED)
+            case Act.WAIT | Act.LATER | Act.REFUSE:
+                self._refuse(offer, verdict)
 
-    def _refuse(self, offer: Offer, verdict: claims.Verdict, now: float) -> None:
-        claimant = offer.claimant
-        deposed = verdict.code == ErrorCode.PRODUCER_FENCED
-        if not (self.serving or deposed) and self._env.is_served_elsewhere(self.name):
-            self.writer.operations.answer(offer, MOVED)  # the node that serves the topic decides
-            return
-        if verdict.step is Step.WAIT:
-            self.queue.wait(claimant, now)
-            self._env.hooks.fenced(self.name, "waiting")
-        elif verdict.step is Step.LATER:
-            if isinstance(self.owner.holder, Owned):
-                self.newcomers.may_be_ghost(claimant.connection, now)
-            self._env.hooks.fenced(self.name, "waiting")
-        elif deposed:
-            self.newcomers.fenced(claimant, self._env.wall_ms(), listed=claimant.session in self.owner.listed)
-            self._env.hooks.fenced(self.name, "deposed")
-        else:
-            self.refusals.add(claimant, offer.partition, offer.header)
-            self._env.hooks.fenced(self.name, "not_owner")
+    def _refuse(self, offer: Offer, verdict: Verdict) -> None:
+        self._store_queue()
+        reason = _REASONS.get(verdict.act)
+        if reason is None:
+            reason = "deposed" if verdict.code == ErrorCode.PRODUCER_FENCED else "not_owner"
+        if reason == "not_owner":
+            self.refusals.add(offer.claimant, offer.partition, offer.header)
+        self._env.hooks.fenced(self.name, reason)
         self.writer.operations.answer(offer, Outcome(verdict.code, message=verdict.message))
 
-    def _forward(self, offer: Offer, epoch: SlotEpoch) -> None:
-        if self._is_to_be_renewed(offer, epoch):
-            self.writer.operations.begin(self.again, offer)
-            return
-        self.owner.connected(offer.claimant.connection, writes=not offer.is_claim)
-        if offer.is_claim:
-            self.writer.operations.answer(offer, GRANTED)
-        else:
-            self.writer.write(offer, epoch)
+    def _facts(self, claimant: Claimant, offer: Offer | None = None) -> Facts:
+        """What a claimant is judged by, beside the state."""
+        env, epoch, is_free = self._env, self.writer.epoch, self.state.holder is None
+        return Facts(
+            env.reconnect_grace,
+            env.disconnect_grace,
+            mode=env.mode_of(self.name),
+            was_deposed=env.deposed.has(self.scope, claimant.session),
+            writes=epoch is not None,
+            needs_record=epoch is not None and offer is not None and self._is_to_be_renewed(offer, epoch),
+            is_serving=self.serving,
+            is_elsewhere=env.is_served_elsewhere(self.name),
+            is_dropped=self.is_dropped,
+            shared={found.session: found.claimant.label for found in self.shared.connected()} if is_free else {},
+            shared_awaited=self.shared.awaited_until > env.now(),
+            may_share=self.may_share(),
+            by_partition=self.whole is not None,
+            queue_limit=env.queue_limit,
+            wall_ms=env.wall_ms(),
+        )
 
     def _is_to_be_renewed(self, offer: Offer, epoch: SlotEpoch) -> bool:
         """Whether the owner's epoch needs a newer record before this batch is written.
@@ -225,29 +231,13 @@ class GovernedTopic(TopicTakeovers):
         is_of_nobody = epoch.taken.caller is None and epoch.taken.session.is_idempotent
         return is_of_nobody and not offer.is_claim and offer.claimant.caller is not None
 
-    def _situation(self, claimant: Claimant, now: float) -> Situation:
-        holder, session = self.owner.holder, claimant.session
-        is_deposed = session in self.newcomers.struck or self.owner.is_deposed(session)
-        return Situation(
-            mode=self._env.mode_of(self.name),
-            generation=self.owner.generation,
-            holder=holder,
-            deposed=(session,) if is_deposed else (),
-            tainted=self.newcomers.tainted,
-            waiting=self.newcomers.queue(now),
-            ghosts=self.newcomers.ghosts,
-            shared={found.session: found.claimant.label for found in self.shared.connected()} if holder is None else {},
-            shared_awaited=self.shared.awaited_until > now,
-            queue_limit=self._env.queue_limit,
-        )
-
-    def outlook(self, claimant: Claimant) -> claims.Verdict:
+    def outlook(self, claimant: Claimant) -> Verdict:
         """The verdict on a claim now. Changes nothing."""
-        now = self._env.now()
-        found = self._env.bindings.look(self.name, claimant)
-        if found is None:
-            return claims.Verdict(Step.REFUSE, FOREIGN.error, NOT_YOURS)
-        return claims.judge(self._situation(found, now), found, now)
+        its = self._env.bindings.look(self.name, claimant)
+        if its is None:
+            return Verdict(Act.REFUSE, FOREIGN.error, NOT_YOURS)
+        self.sessions()
+        return judge(self.state, self._facts(its), its, self._env.now())
 
     # Operations -----------------------------------------------------------------------------------------------------
 
@@ -285,20 +275,19 @@ class GovernedTopic(TopicTakeovers):
 
     def connection_closed(self, connection: int) -> None:
         """Handle the end of a client connection to this node."""
-        self.newcomers.connection_closed(connection, self._env.now())
-        self.queue.changed()
+        self.apply(ConnectionClosed(connection))
+        self._store_queue()
         self.shared.connection_closed(connection)
-        self.owner.disconnected(connection)
         self.ending.check()
 
     def join(self, session: Session, connection: int) -> bool:
         """Add a connection of the owner that carried no batch; False if the session does not own the topic here. If
         the owner had lost its last connection, this ends its grace.
         """
-        holder = self.owner.current
+        holder = self.current
         if holder is None or holder.session != session or (isinstance(holder, Absent) and self.writer.epoch is None):
             return False
-        self.owner.connected(connection)
+        self.apply(ConnectionOpened(connection))
         return True
 
     def changed(self, change: Change) -> None:
@@ -309,7 +298,7 @@ class GovernedTopic(TopicTakeovers):
     def served_elsewhere(self) -> None:
         """Note that another node serves the topic now."""
         if not self.serving:
-            self.owner.moved_away()
+            self.apply(ServedElsewhere())
 
     async def administer(
         self, partition: int | None = None, *, fence: bool, generations: frozenset[int] | None = None

@@ -14,28 +14,43 @@ from functools import partial
 from typing import Final
 
 from metadata import MetadataUnavailable
-from metadata.ownership import AccessMode
+from metadata.ownership import AccessMode, Ownership
 from sidecar.dedup.topic import TopicIds
 from sidecar.exclusive.answers import MOVED, QueueFoundError, failure_of
 from sidecar.exclusive.arbitration import ExhaustedError, HeldError
-from sidecar.exclusive.claims import Verdict
 from sidecar.exclusive.environment import Environment
 from sidecar.exclusive.epoch import SlotEpoch
 from sidecar.exclusive.interfaces import WholeTopic
-from sidecar.exclusive.newcomers import Newcomers, Refusals, TopicQueue
 from sidecar.exclusive.operations import BUSY, Offer
-from sidecar.exclusive.owner import TopicOwner
-from sidecar.exclusive.ownership import Awaited, Holder, Owned, is_held
 from sidecar.exclusive.policy_ids import PolicyIds, begin_ids
 from sidecar.exclusive.records import mode_of, was_deposed
+from sidecar.exclusive.refusals import Refusals
 from sidecar.exclusive.requests import FOR_NOBODY, Memory, NothingDoneError, Purpose, Request
 from sidecar.exclusive.shared import SharedSessions
-from sidecar.exclusive.slots import GenerationError, OutdatedMasterError, SlotScope, TakenSlot
+from sidecar.exclusive.slots import GenerationError, OutdatedMasterError, SlotScope, TakenSlot, read_owner
 from sidecar.exclusive.takeover import Takeover
 from sidecar.exclusive.upkeep import Renewal, Upkeep, renew_fence
 from sidecar.exclusive.writer import SlotWriter
 from sidecar.fencing.expiry import read_keep_alives
 from sidecar.forwarder.outcome import Outcome
+from sidecar.ownership.state import Awaited, Claimant, Held, Holder, Owned, State, is_held
+from sidecar.ownership.step import (
+    ClaimEnded,
+    Event,
+    Facts,
+    FoundInRedis,
+    Freed,
+    PlaceKept,
+    PlaceLeft,
+    Recorded,
+    RecordRead,
+    Tainted,
+    TakenOver,
+    TimePassed,
+    Verdict,
+    WaitedBefore,
+    step,
+)  # fmt: skip
 from sidecar.protocol.caller import FencedError, UpstreamError
 from sidecar.protocol.errors import ErrorCode, KafkaError
 from sidecar.protocol.ids import Stamp
@@ -69,14 +84,68 @@ class TopicTakeovers(ABC):
         """The topic lost its policy: this object grants nothing any more."""
         self.refusals = refusals
         self.upkeep = whole.upkeep if whole is not None else Upkeep(environment.terms, environment.changelog.clock)
-        self.newcomers = Newcomers(environment.reconnect_grace)
-        self.queue = TopicQueue(self, self.newcomers, environment)
+        self.state = State()
+        """Who owns it, and the sessions that do not; only `apply` assigns it."""
+        self._stored_queue: tuple[str, ...] = ()
         self.shared = SharedSessions(name, environment, self.upkeep, refusals, lambda: self.ids, self.share_anew)
-        self.owner = TopicOwner(self.scope, environment)
         self.taken: TakenSlot | None = None
         self._lost: SlotEpoch | None = None
         self.env = self._env = environment
         self._ids = PolicyIds(name, environment, self.is_live, self.fence_wanted) if whole is None else None
+        self.apply(self._read_owner())
+
+    # The state ------------------------------------------------------------------------------------------------------
+
+    def apply(self, event: Event, facts: Facts | None = None) -> Verdict | None:
+        """Make the next state; returns what to do with a batch that was offered."""
+        env = self._env
+        if facts is None:
+            facts = Facts(env.reconnect_grace, env.disconnect_grace)
+        self.state, verdict = step(self.state, event, facts, env.now())
+        return verdict
+
+    def _read_owner(self) -> RecordRead:
+        return read_owner(self._env.changelog.view, self.scope, self._env.services.node_id)
+
+    @property
+    def current(self) -> Held | None:
+        """The owner; None also if it is absent and its grace has ended."""
+        return self.state.current(self._env.now())
+
+    def learn(self, owner: Ownership | None) -> bool:
+        """Note an owner that Redis knows. False if the node knew one already, or Redis has none."""
+        if owner is None or owner.session is None or self.current is not None:
+            return False
+        self.apply(FoundInRedis(owner))
+        return True
+
+    # Its queue ------------------------------------------------------------------------------------------------------
+
+    def sessions(self) -> tuple[Session, ...]:
+        """The sessions that wait, in order, without those that have not tried again in time."""
+        self.apply(TimePassed())
+        return self.state.waiting
+
+    def waiting(self) -> list[tuple[Claimant, float]]:
+        """The claimants that wait, in order, and since when (monotonic seconds). Cheap if none does."""
+        return self.state.claimants() if self.state.waiting and self.sessions() else []
+
+    def keep_place(self, claimant: Claimant, seconds: float, came: float) -> None:
+        """Let a claimant that came at `came` (monotonic seconds) wait. Another call extends that, `leave` ends it."""
+        self.apply(PlaceKept(claimant, seconds, came))
+        self._store_queue()
+
+    def leave(self, session: Session) -> None:
+        """Remove a session from the queue."""
+        self.apply(PlaceLeft(session))
+        self._store_queue()
+        self._env.owner_may_have_changed(self)
+
+    def _store_queue(self) -> None:
+        """Store the queue in Redis if its sessions have changed."""
+        if self.state.waiting is not self._stored_queue:
+            self._stored_queue = self.state.waiting
+            self._env.queues.changed(self)
 
     @property
     def written_under(self) -> TakenSlot | None:
@@ -90,7 +159,7 @@ class TopicTakeovers(ABC):
 
     def is_live(self, session: str) -> bool:
         """Whether a session that may write here has a connection."""
-        holder = self.owner.holder
+        holder = self.state.holder
         if holder is not None:
             return holder.session == session and bool(holder.connections)
         return self.shared.is_live(session)
@@ -110,12 +179,12 @@ class TopicTakeovers(ABC):
     async def claim(self, offer: Offer, verdict: Verdict) -> None:
         """Make the session of this batch the owner, or continue with it if it is the owner."""
         # Model: Own.
-        claimant, last = offer.claimant, self.owner.holder
+        claimant, last = offer.claimant, self.state.holder
         awaited = last if isinstance(last, Awaited) and last.session != claimant.session else None
         if awaited is not None and awaited.recorded is not None and not is_held(awaited, self._env.now()):
             await self._env.services.store.release(awaited.recorded)  # it did not come back in time
-        newcomers, now, wall_ms = self.newcomers, self._env.now(), self._env.wall_ms()
-        evicted = [found for found, _ in newcomers.waiting(now)] if verdict.evicts_queue else []
+        wall_ms = self._env.wall_ms()
+        evicted = [found for found, _ in self.waiting()] if verdict.evicts_queue else []
         others = [found for found in self.shared.connected() if found.session != claimant.session]
         mode = claimant.mode or self._env.mode_of(self.name)
         request = Request(
@@ -132,24 +201,24 @@ class TopicTakeovers(ABC):
             refused=self.refusals.of(claimant.session, self.scope),
             dismisses=tuple(found.session for found in others),
             evicts={found.session: wall_ms for found in evicted if found.session != claimant.session}
-            | newcomers.tries(),
+            | self.state.tries,
         )
         try:
             await self.run(request, offer)
         except HeldError as error:
-            if not self.owner.learn(error.owner):
+            if not self.learn(error.owner):
                 self.writer.operations.reject(offer, Outcome(error.code, message=error.message))
             return
-        newcomers.claimed(claimant.session, [found.session for found in evicted], self.owner.listed)
-        self.refusals.forgive(claimant.session, self.scope)
-        self.queue.changed()
         left = {found.connection for found in evicted}.union(*[found.connections for found in others])
-        newcomers.taint(left - {claimant.connection})
+        tainted = frozenset(left - {claimant.connection})
+        self.apply(ClaimEnded(claimant.session, [found.session for found in evicted], tainted))
+        self.refusals.forgive(claimant.session, self.scope)
+        self._store_queue()
 
     async def again(self) -> None:
         """Continue with the same owner under the next epoch."""
         # Model: Begin.
-        holder, ownership = self.owner.holder, self.owner.record
+        holder, ownership = self.state.holder, self.state.record
         if holder is None or ownership is None:
             return
         await self.run(
@@ -180,7 +249,7 @@ class TopicTakeovers(ABC):
         """Serve a topic that was served before, and that nobody owns now."""
         # Model: Adopt.
         served_before = self._env.changelog.view.serving(self.name) is not None
-        if served_before and self.owner.current is None:
+        if served_before and self.current is None:
             await self.run(Request(Purpose.ADOPT))
 
     # One takeover ---------------------------------------------------------------------------------------------------
@@ -235,7 +304,7 @@ class TopicTakeovers(ABC):
     async def _find_others(self) -> bool:
         """Keep the places of sessions that wrote or waited at the previous node; whether there are any."""
         sessions = await self._env.queues.of(self)
-        self.newcomers.expect(sessions, self._env.now())
+        self.apply(WaitedBefore(sessions))
         return bool(sessions) or (self.scope.is_master and self.shared.expect())
 
     async def _read_terms(self) -> None:
@@ -247,32 +316,27 @@ class TopicTakeovers(ABC):
 
     def _settle(self, taken: TakenSlot, request: Request, joins: Offer | None, started: float) -> None:
         """Set the owner after a takeover: the session that the record names, or nobody."""
-        owner = self.owner
         self._lost = None
         self.shared.dismiss()
-        before, value = owner.holder, taken.ownership  # closed connections are already removed from the holder
-        owner.note(value, taken.position)
+        before, value = self.state.holder, taken.ownership  # closed connections are already removed from the holder
+        self.apply(Recorded(value, taken.position))
         owned: Owned | None = None
         if value.session and not value.released_ms:
             joined = frozenset({joins.claimant.connection} if joins is not None and joins.alive() else ())
             owned = Owned(Session(value.session), value.name, mode_of(value.mode), value.generation, joined)
             self.writer.begin(taken, self.ids)
-        owner.taken_over(owned)
-        if request.deposes and before is not None and before.session != value.session:
-            connections = owner.holder.connections if owner.holder is not None else frozenset[int]()
-            self.newcomers.taint(before.connections - connections)
+        self.apply(TakenOver(owned, request.deposes))
         by = None if joins is None else joins.claimant.caller
         self._env.events.taken_over(self, request, before, self._env.now() - started, by)
 
     def _shared(self, taken: TakenSlot) -> None:
         """Note after a takeover that sessions write beside each other, and that the last owner lost the topic."""
-        owner = self.owner
-        last = owner.record
+        last = self.state.record
         if last is not None and last.session:
             self._env.events.shared(self, Holder(Session(last.session), last.name, mode_of(last.mode), last.generation))
-        owner.freed()
+        self.apply(Freed())
         if taken.ownership.generation:
-            owner.note(taken.ownership, taken.position)
+            self.apply(Recorded(taken.ownership, taken.position))
 
     def may_share(self) -> bool:
         """Whether sessions may write beside each other now."""
@@ -299,7 +363,7 @@ class TopicTakeovers(ABC):
             raise LookupError(self.name)
         await self.writer.operations.over()
         if not ids.is_begun:
-            if self.owner.current is not None:
+            if self.current is not None:
                 message = f"the owner of {self.name} may still come back; try again"
                 raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, message)
             await self.writer.operations.perform(lambda: self.run(Request(Purpose.ADOPT)))
@@ -320,7 +384,7 @@ class TopicTakeovers(ABC):
         if outcome.error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             self._env.unknown(self)
         if isinstance(error, HeldError):
-            return None if self.owner.learn(error.owner) else BUSY
+            return None if self.learn(error.owner) else BUSY
         deposed = isinstance(error, KafkaError) and error.code == ErrorCode.PRODUCER_FENCED
         if deposed and not isinstance(error, FencedError):
             self.reread()  # the changelog knows a deposed session that this topic did not
@@ -337,7 +401,7 @@ class TopicTakeovers(ABC):
         if operations.busy or (taken is None and self.whole is not None):
             return
         if taken is None:
-            if self.owner.current is None:
+            if self.current is None:
                 await asyncio.wait([operations.begin(self.adopt)])
             if self.taken is None:
                 self.upkeep.failed(self.upkeep.now())
@@ -358,7 +422,7 @@ class TopicTakeovers(ABC):
     def reread(self) -> None:
         """Read the owner from the changelog, after a start or a lost epoch. It may come back within the grace."""
         self._lost = None
-        self.owner.read()
+        self.apply(self._read_owner())
         self._env.owner_may_have_changed(self)
 
     def reopen(self) -> None:
@@ -379,13 +443,12 @@ class TopicTakeovers(ABC):
             self.writer.operations.begin(self._reexamine)
 
     async def _reexamine(self) -> None:
-        owner = self.owner
         await self._env.changelog.tailer.read_to_end(10.0)
-        entry, holder = owner.entry, owner.holder
+        entry, holder = self._env.changelog.view.ownership(self.name, self.scope.slot), self.state.holder
         if entry is None or holder is None or entry.value.session != holder.session or entry.value.released_ms:
             connections = holder.connections if holder is not None else frozenset[int]()
             self.reread()
             if entry is not None and holder is not None and was_deposed(entry.value, holder.session):
-                self.newcomers.taint(connections)
+                self.apply(Tainted(connections))
             return
         await self.again()

@@ -16,8 +16,8 @@ from sidecar.exclusive.answers import MOVED, SEQUENCE_ANSWERS
 from sidecar.exclusive.bindings import FOREIGN
 from sidecar.exclusive.environment import Environment
 from sidecar.exclusive.epoch import SlotEpoch
-from sidecar.exclusive.newcomers import Refusals
 from sidecar.exclusive.operations import Offer, Operations
+from sidecar.exclusive.refusals import Refusals
 from sidecar.exclusive.slots import TakenSlot
 from sidecar.exclusive.upkeep import Upkeep, Watched
 from sidecar.fencing.slot import EpochsUsedUpError

@@ -80,16 +80,16 @@ def standing(governed: GovernedTopics, nodes: NodeDirectory, name: str, *, queue
         {index: owner for index, owner in owners.items() if owner is not None},
         {part.scope.partition: part.generation for part in parts},
         [
-            Waiter(part.scope.partition, claimant.label, session, since)
+            Waiter(part.scope.partition, claimant.label, claimant.session, governed.at_ms(since))
             for part in (parts if queue else ())
-            for session, (claimant, since) in part.queue.in_ms()
+            for claimant, since in part.waiting()
         ],
         serving,
     )
 
 
 def _owner(part: GovernedTopic, *, elsewhere: bool) -> OwnerAnswer | None:
-    holder, ownership = part.owner.holder if elsewhere else part.owner.current, part.owner.record
+    holder, ownership = part.state.holder if elsewhere else part.current, part.state.record
     if holder is None:
         return None
     return OwnerAnswer(

@@ -70,8 +70,8 @@ def queue_of(governed: GovernedTopics, topic: str) -> Queue:
     """Return the number of requests that wait for a topic or its partitions at this node."""
     waiting = stranded = 0
     for part in governed.topic(topic).parts if governed.serves(topic) else ():
-        if there := part.queue.count():
+        if there := len(part.waiting()):
             waiting += there
-            if part.owner.current is None and not part.shared.connected():
+            if part.current is None and not part.shared.connected():
                 stranded += there
     return Queue(waiting, stranded)

@@ -7,7 +7,8 @@ from typing import Final
 
 ROOT: Final = Path(__file__).parents[2]
 ROOMS: Final = (
-    "access", "changelog", "dedup", "exclusive", "fanout", "fencing", "forwarder", "gateway", "resources", "shadow",
+    "access", "changelog", "dedup", "exclusive", "fanout", "fencing", "forwarder", "gateway", "ownership", "resources",
+    "shadow",
 )  # fmt: skip
 _DECISIONS: Final = (
     "access/asked.py", "access/cluster.py", "access/groups.py", "access/topics.py", "enforcement.py", "fetch.py",

@@ -142,8 +142,8 @@ def facts_of(nodes: Mapping[int, Process]) -> Facts:
                 refused[number, topic.name] = max(map(len, found.values()))
             for part in topic.parts:
                 works += [_work(number, each) for each in (part, *part.shared._sessions.values()) if each.writer.epoch]
-                if part.writer.epoch is not None and (waiting := part.newcomers._waiting):
-                    found = tuple((session, since) for session, (_, since, _) in waiting.items())
+                if part.writer.epoch is not None and (waiting := part.state.places):
+                    found = tuple((session, place.since) for session, place in waiting.items())
                     queues[number, f"{part.scope.resource} under {part.writer.epoch.taken.stamp}"] = found
             for index, state in topic.ids.partitions.items() if topic.ids is not None else ():
                 known = state.marks

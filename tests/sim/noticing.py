@@ -16,7 +16,6 @@ from sidecar.dedup.recovery import SnapshotLog
 from sidecar.dedup.topic import TopicIds
 from sidecar.exclusive.arbitration import Arbitration, HeldError
 from sidecar.exclusive.epoch import SlotEpoch
-from sidecar.exclusive.newcomers import Newcomers
 from sidecar.exclusive.records import FormerWriters
 from sidecar.exclusive.requests import NothingDoneError
 from sidecar.exclusive.shared import SharedSessions
@@ -33,6 +32,7 @@ from sidecar.forwarder.lane import Lane
 from sidecar.forwarder.sequences import Verdict
 from sidecar.gateway.severing import Severing
 from sidecar.gateway.source_check import _CORRELATION, _Check
+from sidecar.ownership.step import ClaimEnded
 from sidecar.protocol.caller import BadAnswerError, FencedError, decode_frame
 from sidecar.protocol.errors import ErrorCode
 from sidecar.resources.commits import Commits
@@ -484,10 +484,11 @@ def _elected(call: Any, controller: Any, topic: str, *args: Any, **named: Any) -
     return found
 
 
-@_at(Newcomers, "claimed")
-def _claimed(call: Any, newcomers: Any, session: Any, *args: Any) -> None:
-    _note("turn in queue", session in newcomers.order)
-    call(newcomers, session, *args)
+@_at(GovernedTopic, "apply")
+def _applied(call: Any, topic: Any, event: Any, *args: Any) -> Any:
+    if isinstance(event, ClaimEnded):
+        _note("turn in queue", event.session in topic.state.places)
+    return call(topic, event, *args)
 
 
 @_at(GovernedTopic, "policy_changed")

@@ -11,9 +11,9 @@ from typing import Final, NamedTuple
 
 from metadata.ownership import AccessMode
 from sidecar.changelog import Key, claim_key, claimed
-from sidecar.exclusive.claims import Claimant
 from sidecar.gateway.client import Client
 from sidecar.gateway.own.bodies import RESOURCES, STRING_BYTES, BadRequestError, check_name, fault_of
+from sidecar.ownership.state import Claimant
 from sidecar.protocol.session import Caller, Session
 from sidecar.resources.requests import Request, Wish
 from sidecar.v1 import control_pb2 as control

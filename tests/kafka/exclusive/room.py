@@ -366,6 +366,6 @@ async def free(room: Room, topic: str) -> None:
     """Nobody owns the topic, as far as anybody asks."""
 
     async def gone() -> bool:
-        return (await room.idle(topic)).owner.current is None
+        return (await room.idle(topic)).current is None
 
     await wait_for_async(gone, "the owner to be gone")

@@ -301,8 +301,8 @@ async def test_refused_attempts_leave_nothing_behind(room: Room, services: Servi
     assert set(asyncio.all_tasks()) <= before
     assert pending_timers(loop) <= timers
     assert room.gates.passed == passed  # nobody was asked
-    assert (served.newcomers.ghosts, served.newcomers.tainted, served.newcomers.struck) == ({}, set(), {})
-    assert served.queue.in_ms() == []
+    state = served.state
+    assert (state.ghosts, state.tainted, state.struck, state.waiting) == ({}, set(), {}, ())
     assert set(room.governed.producers._of_connection) == {owner.connection_id}
     assert room.governed.forwarder.held_bytes == 0
     assert served.generation == 1

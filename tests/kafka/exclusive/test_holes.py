@@ -36,7 +36,7 @@ async def log_of(services: Services, topic: str, partition: int = 0) -> list[byt
 
 
 def queue_of(room: Room, topic: str) -> list[str]:
-    return [claimant.name for _, (claimant, _) in room.topic(topic).queue.in_ms()]
+    return [claimant.name for claimant, _ in room.topic(topic).waiting()]
 
 
 # E1: a fencer while the old holder has publishes in flight ----------------------------------------------------------

@@ -311,7 +311,7 @@ async def test_a_takeover_that_fails_leaves_those_who_wait_in_their_places(room:
     assert [await each.send(topic, sequence=0) for each in waiting] == [AGAIN] * 3
     room.gates.fail("claim", REDIS_AWAY)
     assert await fencer.send(topic, sequence=0) == BUSY
-    names = [claimant.name for _, (claimant, _) in room.topic(topic).queue.in_ms()]
+    names = [claimant.name for claimant, _ in room.topic(topic).waiting()]
     assert names == ["w0", "w1", "w2"]
     assert await owner.send(topic, sequence=1) == OK
 
@@ -476,7 +476,7 @@ async def test_a_new_producer_id_that_struck_back_is_deposed_on_other_connection
     assert await again.send(topic, sequence=0) == FENCED
     assert await usurper.send(topic, sequence=1) == OK
     assert await room.connect("third;mode=exclusive_with_fencing").send(topic) == OK
-    listed = {deposed.session for deposed in room.topic(topic).owner.record.deposed}  # type: ignore[union-attr]
+    listed = {deposed.session for deposed in room.topic(topic).state.record.deposed}  # type: ignore[union-attr]
     assert f"pid:{fresh}" in listed
     assert room.governed.producers.check(again, fresh) is not None
 
@@ -514,8 +514,8 @@ async def test_nothing_grows_with_connections_that_came_and_went(room: Room, top
         party = room.connect(["owner", "rival", "w;mode=wait_for_exclusive"][number % 3], plain=number % 2 == 0)
         await party.send(topic, sequence=0)
         party.close()
-    newcomers = room.topic(topic).newcomers
-    assert (newcomers.ghosts, newcomers.tainted, newcomers.struck) == ({}, set(), {})
+    state = room.topic(topic).state
+    assert (state.ghosts, state.tainted, state.struck) == ({}, set(), {})
     assert set(room.governed.producers._of_connection) == {owner.connection_id}
 
 

@@ -9,10 +9,10 @@ from metadata.ownership import AccessMode
 from sidecar.cluster.upstream import KafkaUpstream
 from sidecar.dedup.reply import Reply
 from sidecar.exclusive.bindings import NOT_YOURS
-from sidecar.exclusive.claims import Claimant
-from sidecar.exclusive.newcomers import RefusedLedger
 from sidecar.exclusive.operations import NO_BATCH, Offer
+from sidecar.exclusive.refusals import RefusedLedger
 from sidecar.forwarder.outcome import Outcome
+from sidecar.ownership.state import Claimant
 from sidecar.protocol.session import Session
 from tests.conftest import Unique
 from tests.kafka.exclusive.conftest import governed_in
@@ -133,7 +133,7 @@ async def test_who_claims_by_request_for_anothers_producer_id_does_not_write_und
     stranger = room.connect("attacker", producer_id=owner.producer_id)
     room.governed.bindings.given(owner.producer_id, owner.caller)
     await claim_for(room, name, stranger)
-    holder = room.topic(name).owner.holder
+    holder = room.topic(name).state.holder
     assert holder is not None
     assert holder.session == f"pid:{owner.producer_id}"
     for _ in range(2):

@@ -32,20 +32,19 @@ from sidecar.changelog.records import build_batch, read_batches
 from sidecar.cluster.nodes import NodeAddress, NodeDirectory, Placement
 from sidecar.cluster.resolver import NameResolver
 from sidecar.dedup.reply import Reply
-from sidecar.exclusive.claims import Claimant
 from sidecar.exclusive.environment import Environment
 from sidecar.exclusive.interfaces import Owning
-from sidecar.exclusive.newcomers import Refusals
 from sidecar.exclusive.operations import Offer
-from sidecar.exclusive.ownership import Held
 from sidecar.exclusive.partitions import PartitionedTopic, Topic
 from sidecar.exclusive.policies import PolicyBook, PolicyFields, Scope
+from sidecar.exclusive.refusals import Refusals
 from sidecar.exclusive.topic import GovernedTopic
 from sidecar.forwarder.forwarder import WholeRequest
 from sidecar.forwarder.lane import Lane, LaneOwner
 from sidecar.forwarder.outcome import Outcome
 from sidecar.forwarder.sequences import Append, PlainSequences
 from sidecar.network.tasks import Tasks
+from sidecar.ownership.state import Claimant, Held
 from sidecar.protocol.batch import read_header, read_numbers, stamp
 from sidecar.protocol.caller import FencedError, TopicLayout, UnknownTopicError, UpstreamError
 from sidecar.protocol.calls.logs import Fetched, FetchPartition, ListedOffset, ListOffsets, OffsetAt
@@ -474,7 +473,7 @@ class Node:
     @property
     def holder(self) -> Held | None:
         """The topic's owner, as this node knows it."""
-        return self.whole.owner.holder
+        return self.whole.state.holder
 
     def read(self) -> None:
         """Read the ownership topic to its end."""

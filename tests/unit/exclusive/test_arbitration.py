@@ -376,8 +376,11 @@ class Waiting:
 
     name: str
     serving: bool
-    queue: Any
+    queue: tuple[str, ...]
     scope: SlotScope
+
+    def sessions(self) -> tuple[str, ...]:
+        return self.queue
 
 
 async def test_queues_are_stored_together_and_only_those_that_this_node_serves() -> None:
@@ -386,8 +389,7 @@ async def test_queues_are_stored_together_and_only_those_that_this_node_serves()
     queues = Queues(services(View(), store), tasks)
 
     def waiting(name: str, *sessions: str, serving: bool = True) -> Any:
-        queue = SimpleNamespace(sessions=lambda: sessions)
-        return Waiting(name, serving, queue, SlotScope(name))
+        return Waiting(name, serving, sessions, SlotScope(name))
 
     for found in (waiting("a", "pid:1", "pid:2"), waiting("b", "pid:3", serving=False)):
         queues.changed(found)

@@ -24,7 +24,7 @@ from sidecar.changelog import (
 )
 from sidecar.exclusive import bindings
 from sidecar.exclusive.bindings import Bindings
-from sidecar.exclusive.claims import Claimant
+from sidecar.ownership.state import Claimant
 from sidecar.protocol.ids import Offset, ProducerEpoch, ProducerId, Stamp
 from sidecar.protocol.session import Caller, Session
 from sidecar.v1 import state_pb2 as state

@@ -6,10 +6,10 @@ import asyncio
 from collections.abc import Callable
 
 from sidecar.dedup.reply import Reply
-from sidecar.exclusive.claims import Claimant
 from sidecar.exclusive.operations import BUSY, NO_BATCH, Offer, Operations
 from sidecar.forwarder.outcome import Outcome
 from sidecar.network.tasks import Tasks
+from sidecar.ownership.state import Claimant
 from sidecar.protocol.session import Session
 
 DONE = Outcome(0)

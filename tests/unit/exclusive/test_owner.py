@@ -1,16 +1,17 @@
-"""The owner of a topic as a node knows it: by the changelog, by Redis, and by its own clients' connections."""
+"""The owner of a topic as a node reads it: from the changelog, and from Redis."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from metadata.ownership import AccessMode, Generation, Ownership
 from sidecar.changelog import MASTER_SLOT, Key, Kind, Record, SlotName, partition_slot
-from sidecar.exclusive.owner import TopicOwner
-from sidecar.exclusive.ownership import Awaited, Leaving, Owned
-from sidecar.exclusive.slots import SlotScope
+from sidecar.exclusive.refusals import Refusals
+from sidecar.exclusive.slots import SlotScope, read_owner
+from sidecar.exclusive.topic import GovernedTopic
+from sidecar.ownership.state import Awaited
 from sidecar.protocol.ids import ProducerEpoch, ProducerId, Stamp
 from sidecar.protocol.session import Session
 from sidecar.v1 import control_pb2 as control
@@ -29,10 +30,10 @@ def write(paper: Cluster, epoch: int, slot: SlotName = MASTER_SLOT, **fields: An
     return paper.kafka.append_records([served.encode(), record.encode()], writer) + 1
 
 
-def owner_at(node: Node, scope: SlotScope | None = None) -> TopicOwner:
-    """The owner as this node reads it now."""
+def owner_at(node: Node, scope: SlotScope | None = None) -> GovernedTopic:
+    """The topic as this node reads it now."""
     node.read()
-    return TopicOwner(scope or SlotScope(TOPIC), node.env)
+    return GovernedTopic(TOPIC, cast(Any, node.env), Refusals(), scope)
 
 
 @pytest.mark.parametrize(
@@ -51,15 +52,20 @@ async def test_a_record_names_who_may_come_back_and_for_how_long(
         node = paper.node()
         position = write(paper, 0, **OWNER | fields)
         owner = owner_at(node)
-        assert (owner.position, owner.generation) == (position, 4)
+        assert (owner.state.position, owner.state.generation) == (position, 4)
         if session is None:
-            assert owner.holder is None
+            assert owner.state.holder is None
             return
-        assert isinstance(owner.holder, Awaited)
-        assert (owner.holder.session, owner.holder.name, owner.holder.generation) == (session, "app", 4)
-        assert owner.holder.mode is AccessMode.EXCLUSIVE
-        assert owner.holder.recorded is not None
-        assert owner.holder.recorded.position == position
+        holder = owner.state.holder
+        assert isinstance(holder, Awaited)
+        assert (holder.session, holder.name, holder.generation) == (
+            session,
+            "app",
+            4,
+        )
+        assert holder.mode is AccessMode.EXCLUSIVE
+        assert holder.recorded is not None
+        assert holder.recorded.position == position
         assert (owner.current is not None) is (seconds > 0)
         node.env.late = seconds
         assert owner.current is None
@@ -68,9 +74,9 @@ async def test_a_record_names_who_may_come_back_and_for_how_long(
 async def test_a_topic_that_was_never_owned() -> None:
     async with cluster() as paper:
         owner = owner_at(paper.node())
-        assert (owner.holder, owner.record, owner.position, owner.generation) == (None, None, -1, 0)
-        assert owner.seconds_left is None
-        assert owner.in_redis() == []
+        known = owner.state
+        assert (known.holder, known.record, known.position, known.generation) == (None, None, -1, 0)
+        assert owner.state.seconds_left(0.0) is None
 
 
 async def test_the_newest_record_counts_whatever_lies_between() -> None:
@@ -82,15 +88,15 @@ async def test_the_newest_record_counts_whatever_lies_between() -> None:
             [Record(Key(Kind.OWNERSHIP, "other", MASTER_SLOT), state.Ownership(session="pid:1")).encode()]
         )
         position = write(paper, 1, session="pid:8", generation=9, deposed=[state.Deposed(session="pid:7")])
-        assert owner.generation == 4
+        assert owner.state.generation == 4
         node.read()
-        owner.read()
-        assert (owner.position, owner.generation) == (position, 9)
-        assert owner.holder is not None
-        assert owner.holder.session == "pid:8"
-        assert owner.is_deposed(SESSION)
-        assert not owner.is_deposed(Session("pid:8"))
-        (shown,) = owner.in_redis()
+        owner.reread()
+        assert (owner.state.position, owner.state.generation) == (position, 9)
+        assert owner.state.holder is not None
+        assert owner.state.holder.session == "pid:8"
+        assert owner.state.listed == {SESSION}
+        shown = read_owner(node.env.changelog.view, SlotScope(TOPIC), 1).recorded
+        assert shown is not None
         assert (shown.session, shown.generation, shown.position, shown.producer_epoch) == ("pid:8", 9, position, 1)
 
 
@@ -103,43 +109,22 @@ async def test_a_record_of_a_fenced_writer_is_not_the_owners() -> None:
         late = Record(Key(Kind.OWNERSHIP, TOPIC, MASTER_SLOT), state.Ownership(session="pid:8", generation=5))
         paper.kafka.stored.append((paper.kafka.end, writer, (late.encode(),)))
         owner = owner_at(node)
-        assert owner.holder is not None
-        assert owner.holder.session == "pid:7"
+        assert owner.state.holder is not None
+        assert owner.state.holder.session == "pid:7"
 
 
 async def test_a_partitions_owner_from_before_the_topic_had_one_for_all_does_not_come_back() -> None:
     async with cluster() as paper:
         node, scope = paper.node(), SlotScope.of_partition(TOPIC, 0)
         write(paper, 0, partition_slot(0), **OWNER)
-        assert owner_at(node, scope).holder is not None
-        assert owner_at(node).generation == 4, "the whole's generation is not below its partitions'"
+        assert owner_at(node, scope).state.holder is not None
+        assert owner_at(node).state.generation == 4, "the whole's generation is not below its partitions'"
         write(paper, 1, session="pid:8", generation=6, deposed=[state.Deposed(session="pid:9")])
         owner = owner_at(node, scope)
-        assert owner.holder is None
-        assert owner.generation == 6
-        assert owner.is_deposed(Session("pid:9")), "from the whole, and so from each of its partitions"
-        assert owner_at(node, SlotScope.of_partition(TOPIC, 1)).generation == 6
-
-
-@pytest.mark.parametrize(("grace", "kind"), [(0.0, Owned), (GRACE_S, Leaving)])
-async def test_an_owner_without_a_connection(grace: float, kind: type) -> None:
-    async with cluster() as paper:
-        node = paper.node(disconnect_grace=grace)
-        owner = owner_at(node)
-        owner.taken_over(Owned(SESSION, "app", AccessMode.EXCLUSIVE, 1, frozenset({1})))
-        assert owner.seconds_left is None
-        owner.disconnected(2)
-        assert owner.seconds_left is None
-        owner.disconnected(1)
-        assert type(owner.holder) is kind
-        assert owner.seconds_left is not None
-        assert owner.seconds_left <= grace
-        assert (owner.seconds_left > 0) is (grace > 0)
-        owner.connected(3)
-        assert isinstance(owner.holder, Owned)
-        assert owner.seconds_left is None
-        owner.freed()
-        assert owner.holder is None
+        assert owner.state.holder is None
+        assert owner.state.generation == 6
+        assert node.env.deposed.has(scope, Session("pid:9")), "from the whole, and so from each of its partitions"
+        assert owner_at(node, SlotScope.of_partition(TOPIC, 1)).state.generation == 6
 
 
 async def test_a_holder_that_only_redis_knows_is_learned_unless_there_is_one() -> None:
@@ -149,9 +134,14 @@ async def test_a_holder_that_only_redis_knows_is_learned_unless_there_is_one() -
         assert not owner.learn(None)
         assert not owner.learn(Ownership(TOPIC, Generation(3), 9, None))
         assert owner.learn(there)
-        assert isinstance(owner.holder, Awaited)
-        assert (owner.holder.session, owner.holder.name, owner.holder.generation) == ("pid:5", "other", 3)
-        assert owner.holder.recorded == there
+        holder = owner.state.holder
+        assert isinstance(holder, Awaited)
+        assert (holder.session, holder.name, holder.generation) == (
+            "pid:5",
+            "other",
+            3,
+        )
+        assert holder.recorded == there
         assert not owner.learn(there), "it is known"
         paper.nodes[0].env.late = GRACE_S
         assert owner.learn(there), "its time was over"

@@ -163,9 +163,9 @@ async def test_a_generation_that_the_view_does_not_have_yet_is_reported() -> Non
     hooks = SimpleNamespace(owner_changed=owner_changed)
     services = SimpleNamespace(changelog=SimpleNamespace(view=View()))
     events = OwnershipEvents(cast(Any, services), cast(Any, None), cast(Any, hooks))
-    owner = SimpleNamespace(generation=7, holder=None, current=None)
+    known = SimpleNamespace(generation=7, holder=None)
     events.report_again(
-        cast(Any, SimpleNamespace(name="orders", scope=SlotScope("orders", SlotName("p/3")), owner=owner))
+        cast(Any, SimpleNamespace(name="orders", scope=SlotScope("orders", SlotName("p/3")), state=known))
     )
     await asyncio.sleep(0)
     assert reported == [7]

@@ -133,7 +133,7 @@ async def test_a_place_in_the_queue_is_kept_in_the_order_of_the_requests() -> No
         gone = Client(10, WAITING)
         gone.is_open = False
         its.keep_place(claim(gone), 5.0)
-        assert node.whole.queue.sessions() == ("pid:9", "pid:8")
+        assert node.whole.sessions() == ("pid:9", "pid:8")
         assert its.head_of_queue(TOPIC, None) == "pid:9"
         node.env.late = 1e6
         assert its.head_of_queue(TOPIC, None) == "pid:9", "it waits until it leaves"

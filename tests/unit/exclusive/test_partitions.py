@@ -30,7 +30,7 @@ def topic_of(node: Node) -> PartitionedTopic:
 def owners(node: Node) -> dict[int, str | None]:
     """The owner's session, by partition."""
     parts = topic_of(node).partitions.items()
-    return {index: part.owner.holder.session if part.owner.holder is not None else None for index, part in parts}
+    return {index: part.state.holder.session if part.state.holder is not None else None for index, part in parts}
 
 
 async def test_each_partition_has_its_own_owner() -> None:
@@ -240,7 +240,7 @@ async def test_a_record_of_another_node_shows_who_owns_a_partition_now() -> None
         assert owners(other) == {0: "pid:9", 1: "pid:8"}
         other.topic.served_elsewhere()
         other.env.late = GRACE_S - 1
-        assert topic_of(other).of(0).owner.current is not None
+        assert topic_of(other).of(0).current is not None
 
 
 async def test_a_serving_node_does_not_follow_the_record_of_another_until_kafka_refuses_it() -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from metadata.ownership import AccessMode
-from sidecar.exclusive.ownership import Absent, Awaited, Held, Leaving, Owned
 from sidecar.exclusive.policy_use import Idle, Use
+from sidecar.ownership.state import Absent, Awaited, Held, Leaving, Owned
 from sidecar.protocol.session import Session
 
 NOW = 100.0

@@ -11,7 +11,7 @@ import pytest
 from metadata.ownership import AccessMode
 from sidecar.changelog import Kind
 from sidecar.exclusive import answers
-from sidecar.exclusive.newcomers import Refusals
+from sidecar.exclusive.refusals import Refusals
 from sidecar.exclusive.shared import SharedSessions
 from sidecar.protocol.calls.transactions import InitProducerId
 from sidecar.v1 import state_pb2 as state

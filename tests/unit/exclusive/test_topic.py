@@ -11,10 +11,10 @@ import pytest
 
 from metadata.ownership import AccessMode
 from sidecar.changelog import Key, Kind, Record
-from sidecar.exclusive.ownership import Awaited, Leaving, Owned
 from sidecar.exclusive.policies import PolicyBook, PolicyFields
 from sidecar.exclusive.slots import GenerationError
 from sidecar.fencing.expiry import KeepAlive
+from sidecar.ownership.state import Awaited, Leaving, Owned
 from sidecar.protocol.calls.transactions import EndTxn, InitProducerId
 from sidecar.protocol.errors import KafkaError
 from tests.unit.exclusive.paper_cluster import GRACE_S, TOPIC, Client, Cluster, Node, cluster
@@ -736,9 +736,9 @@ async def test_an_owner_that_another_node_serves_is_not_released_here() -> None:
         other.env.late = GRACE_S / 2
         other.whole.served_elsewhere()
         other.env.late = GRACE_S * 1.4
-        assert other.whole.owner.current is not None
+        assert other.whole.current is not None
         other.env.late = GRACE_S * 1.6
-        assert other.whole.owner.current is None
+        assert other.whole.current is None
         node.whole.served_elsewhere()
         assert isinstance(node.holder, Owned), "it is served here"
         assert await owner.send(node, 2) == 0
@@ -796,7 +796,7 @@ async def test_the_queue_is_kept_when_another_node_serves_the_topic() -> None:
         assert await Client(8, WAITING).send(other, sequence=0) == TIMED_OUT
         assert await Client(12).send(other) == POLICY_VIOLATION
         assert await Client(9, WAITING).send(other, 2, sequence=0) == 0
-        assert other.whole.queue.sessions() == ("pid:8",)
+        assert other.whole.sessions() == ("pid:8",)
 
 
 async def test_a_claim_that_fences_ends_the_queue() -> None:
@@ -807,7 +807,7 @@ async def test_a_claim_that_fences_ends_the_queue() -> None:
         assert await Client(9, FENCING).send(node, 2) == 0
         assert await waiting.send(node, sequence=0) == DEPOSED
         assert await owner.send(node) == DEPOSED
-        assert node.whole.queue.sessions() == ()
+        assert node.whole.sessions() == ()
 
 
 async def test_a_session_that_waited_and_then_fences_is_not_among_those_that_it_evicts() -> None:

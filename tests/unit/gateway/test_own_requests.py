@@ -176,7 +176,7 @@ class Node:
         """The session that owns it."""
         if isinstance(name, int):
             part = next((part for part in self.topics.topic.parts if part.scope.partition == name), None)
-            return None if part is None or part.owner.holder is None else str(part.owner.holder.session)
+            return None if part is None or part.state.holder is None else str(part.state.holder.session)
         return self.claims.owners().get(name)
 
 

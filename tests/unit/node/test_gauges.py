@@ -14,8 +14,7 @@ class PaperTopic:
 
     def __init__(self, *, serving: bool, waiting: int, looked: Callable[[], None]) -> None:
         shared = SimpleNamespace(connected=list[str])
-        queue, owner = SimpleNamespace(count=lambda: waiting), SimpleNamespace(current=None)
-        part = SimpleNamespace(queue=queue, owner=owner, shared=shared)
+        part = SimpleNamespace(waiting=lambda: [None] * waiting, current=None, shared=shared)
         self.parts = (part,)
         self._serving, self._looked = serving, looked
 

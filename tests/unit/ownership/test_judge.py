@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
@@ -10,17 +11,47 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from metadata.ownership import AccessMode
-from sidecar.exclusive.claims import GHOST_LIMIT_S, Claimant, Situation, Step, judge
-from sidecar.exclusive.ownership import Awaited, Leaving, Owned, is_held
+from sidecar.ownership import step as ownership
+from sidecar.ownership.state import Awaited, Claimant, Held, Leaving, Owned, Place, State, is_held
+from sidecar.ownership.step import GHOST_LIMIT_S, Act, Facts, Verdict
 from sidecar.protocol.session import Session
 
 NOW = 1_000.0
 SHARED, EXCLUSIVE, WAIT, FENCING = AccessMode
 BUSY_TRY_LATER, POLICY_VIOLATION, PRODUCER_FENCED = 7, 44, 90
-FORWARD, RETURN, CLAIM, SHARE, QUEUE, LATER, REFUSE = Step
+FORWARD, RETURN, CLAIM, SHARE = Act.FORWARD, Act.RETURN, Act.CLAIM, Act.SHARE
+QUEUE, LATER, REFUSE = Act.WAIT, Act.LATER, Act.REFUSE
 
 OWNER = Owned(Session("pid:1"), "billing", EXCLUSIVE, 5, frozenset({10}))
 PLAIN_OWNER = replace(OWNER, session=Session("conn:1"), name="billing")
+
+
+@dataclass(frozen=True)
+class Situation:
+    """What a claimant is judged by."""
+
+    mode: AccessMode
+    generation: int
+    holder: Held | None = None
+    deposed: frozenset[str] | set[Session] | dict[str, int] = frozenset()
+    tainted: frozenset[int] | set[int] = frozenset()
+    waiting: tuple[Session, ...] = ()
+    ghosts: Mapping[int, float] = field(default_factory=dict[int, float])
+    shared: Mapping[str, str] = field(default_factory=dict[str, str])
+    shared_awaited: bool = False
+    queue_limit: int = 1_000
+
+
+def judge(where: Situation, claimant: Claimant, now: float) -> Verdict:
+    places = {session: Place(None, now, now) for session in where.waiting}
+    state = State(
+        where.holder, listed=frozenset(where.deposed), floor=where.generation, places=places, waiting=where.waiting,
+        tainted=frozenset(where.tainted), ghosts=where.ghosts,
+    )  # fmt: skip
+    facts = Facts(
+        mode=where.mode, shared=where.shared, shared_awaited=where.shared_awaited, queue_limit=where.queue_limit
+    )
+    return ownership.judge(state, facts, claimant, now)
 
 
 def situation(**facts: Any) -> Situation:
@@ -48,7 +79,7 @@ HELD_QUEUE: dict[str, Any] = {"waiting": (Session("pid:8"), Session("pid:9"))}
 
 
 @pytest.mark.parametrize(
-    ("where", "mode", "generation", "step", "code"),
+    ("where", "mode", "generation", "act", "code"),
     [
         (FREE, EXCLUSIVE, None, CLAIM, 0),
         (FREE, WAIT, None, CLAIM, 0),
@@ -89,13 +120,13 @@ HELD_QUEUE: dict[str, Any] = {"waiting": (Session("pid:8"), Session("pid:9"))}
     ],
 )
 def test_a_newcomer(
-    where: dict[str, Any], mode: AccessMode | None, generation: int | None, step: Step, code: int
+    where: dict[str, Any], mode: AccessMode | None, generation: int | None, act: Act, code: int
 ) -> None:
     verdict = judge(situation(**where), newcomer(mode, generation), NOW)
-    assert (verdict.step, verdict.code) == (step, code)
+    assert (verdict.act, verdict.code) == (act, code)
     holder = situation(**where).holder
-    assert verdict.deposes is (step is CLAIM and holder is not None and (mode is FENCING or generation is not None))
-    assert verdict.evicts_queue is (step is CLAIM and mode is FENCING)
+    assert verdict.deposes is (act is CLAIM and holder is not None and (mode is FENCING or generation is not None))
+    assert verdict.evicts_queue is (act is CLAIM and mode is FENCING)
 
 
 @pytest.mark.parametrize("policy", [EXCLUSIVE, WAIT, FENCING])
@@ -105,8 +136,8 @@ def test_a_client_that_asks_for_nothing_gets_the_mode_of_the_policy(policy: Acce
 
 
 def test_a_shared_policy_lets_a_client_ask_for_any_mode() -> None:
-    assert judge(situation(mode=SHARED, holder=None), newcomer(EXCLUSIVE), NOW).step is CLAIM
-    assert judge(situation(mode=SHARED), newcomer(WAIT), NOW).step is QUEUE
+    assert judge(situation(mode=SHARED, holder=None), newcomer(EXCLUSIVE), NOW).act is CLAIM
+    assert judge(situation(mode=SHARED), newcomer(WAIT), NOW).act is QUEUE
 
 
 # Who owns it --------------------------------------------------------------------------------------------------------
@@ -118,29 +149,29 @@ def test_the_holder_is_forwarded_whatever_it_asks_and_from_whichever_connection(
     mode: AccessMode | None, generation: int | None
 ) -> None:
     owner = newcomer(mode, generation, session=OWNER.session, connection=77)
-    assert judge(situation(waiting=(Session("pid:8"),)), owner, NOW).step is FORWARD
+    assert judge(situation(waiting=(Session("pid:8"),)), owner, NOW).act is FORWARD
 
 
 @pytest.mark.parametrize("seconds", [1.0, -1.0])
 def test_a_holder_that_is_awaited_returns_also_after_its_time_as_long_as_nobody_came_first(seconds: float) -> None:
     where = situation(holder=awaited(OWNER, seconds), waiting=(Session("pid:8"),))
-    assert judge(where, newcomer(session=OWNER.session), NOW).step is RETURN
+    assert judge(where, newcomer(session=OWNER.session), NOW).act is RETURN
 
 
 def test_a_new_producer_id_on_a_connection_of_the_owner_succeeds_it() -> None:
     verdict = judge(situation(), newcomer(connection=10), NOW)
-    assert (verdict.step, verdict.deposes) == (CLAIM, True)
+    assert (verdict.act, verdict.deposes) == (CLAIM, True)
 
 
 def test_a_request_that_names_its_session_is_a_rival_on_a_connection_of_the_owner_too() -> None:
     other = newcomer(EXCLUSIVE, connection=10, names_session=True)
-    assert judge(situation(), other, NOW).step is REFUSE
+    assert judge(situation(), other, NOW).act is REFUSE
     assert judge(situation(), replace(other, names_session=False), NOW).deposes
 
 
 def test_a_producer_id_that_named_the_owners_succeeds_it_from_any_connection() -> None:
     verdict = judge(situation(waiting=(Session("pid:8"),)), newcomer(succeeds=OWNER.session), NOW)
-    assert (verdict.step, verdict.deposes, verdict.evicts_queue) == (CLAIM, True, False)
+    assert (verdict.act, verdict.deposes, verdict.evicts_queue) == (CLAIM, True, False)
 
 
 # Deposed ------------------------------------------------------------------------------------------------------------
@@ -148,7 +179,7 @@ def test_a_producer_id_that_named_the_owners_succeeds_it_from_any_connection() -
 
 def test_a_deposed_session_is_told_who_fenced_it() -> None:
     verdict = judge(situation(deposed={"pid:2": 0}), newcomer(FENCING, 0), NOW)
-    assert (verdict.step, verdict.code) == (REFUSE, PRODUCER_FENCED)
+    assert (verdict.act, verdict.code) == (REFUSE, PRODUCER_FENCED)
     assert "billing owns it now" in verdict.message
     assert "generation 5" in verdict.message
 
@@ -160,8 +191,8 @@ def test_whatever_comes_over_the_connection_of_a_deposed_session_is_deposed_too(
 def test_the_holder_is_not_taken_for_the_deposed_session_that_shared_its_connection() -> None:
     """A client went on under a new producer id and still had batches of the old one under way."""
     owner = newcomer(session=OWNER.session, connection=10)
-    assert judge(situation(tainted={10}), owner, NOW).step is FORWARD
-    assert judge(situation(tainted={10}, holder=awaited(OWNER, 1.0)), owner, NOW).step is RETURN
+    assert judge(situation(tainted={10}), owner, NOW).act is FORWARD
+    assert judge(situation(tainted={10}, holder=awaited(OWNER, 1.0)), owner, NOW).act is RETURN
 
 
 # Ghosts -------------------------------------------------------------------------------------------------------------
@@ -172,25 +203,25 @@ def ghost(seconds: float, **facts: Any) -> tuple[Situation, Claimant]:
     return situation(holder=PLAIN_OWNER, ghosts={20: NOW - seconds}), again
 
 
-@pytest.mark.parametrize(("seconds", "step"), [(0.0, LATER), (GHOST_LIMIT_S - 0.1, LATER), (GHOST_LIMIT_S, REFUSE)])
-def test_a_plain_client_waits_for_its_own_ghost_until_tcp_must_have_found_it(seconds: float, step: Step) -> None:
-    assert judge(*ghost(seconds), NOW).step is step
+@pytest.mark.parametrize(("seconds", "act"), [(0.0, LATER), (GHOST_LIMIT_S - 0.1, LATER), (GHOST_LIMIT_S, REFUSE)])
+def test_a_plain_client_waits_for_its_own_ghost_until_tcp_must_have_found_it(seconds: float, act: Act) -> None:
+    assert judge(*ghost(seconds), NOW).act is act
 
 
 def test_a_first_try_begins_the_wait() -> None:
-    assert judge(situation(holder=PLAIN_OWNER), newcomer(name="billing"), NOW).step is LATER
+    assert judge(situation(holder=PLAIN_OWNER), newcomer(name="billing"), NOW).act is LATER
 
 
 def test_a_library_s_default_name_is_nobodys_own() -> None:
-    assert judge(*ghost(0.0, is_named=False), NOW).step is REFUSE
+    assert judge(*ghost(0.0, is_named=False), NOW).act is REFUSE
 
 
 def test_an_idempotent_owner_leaves_no_ghost_as_it_is_known_by_its_producer_id() -> None:
-    assert judge(situation(), newcomer(name=OWNER.name), NOW).step is REFUSE
+    assert judge(situation(), newcomer(name=OWNER.name), NOW).act is REFUSE
 
 
 def test_a_waiter_that_meets_its_own_ghost_takes_its_place_at_once() -> None:
-    assert judge(*ghost(0.0, mode=WAIT), NOW).step is QUEUE
+    assert judge(*ghost(0.0, mode=WAIT), NOW).act is QUEUE
 
 
 # The queue ----------------------------------------------------------------------------------------------------------
@@ -198,17 +229,17 @@ def test_a_waiter_that_meets_its_own_ghost_takes_its_place_at_once() -> None:
 
 def test_first_come_first_served() -> None:
     where = situation(holder=None, waiting=(Session("pid:2"), Session("pid:3")))
-    assert judge(where, newcomer(WAIT), NOW).step is CLAIM
-    assert judge(where, newcomer(WAIT, session=Session("pid:3")), NOW).step is QUEUE
-    assert judge(where, newcomer(EXCLUSIVE), NOW).step is CLAIM
+    assert judge(where, newcomer(WAIT), NOW).act is CLAIM
+    assert judge(where, newcomer(WAIT, session=Session("pid:3")), NOW).act is QUEUE
+    assert judge(where, newcomer(EXCLUSIVE), NOW).act is CLAIM
 
 
 def test_a_full_queue_refuses_newcomers_and_keeps_those_who_wait() -> None:
     where = situation(waiting=(Session("pid:3"), Session("pid:4")), queue_limit=2)
     refused = judge(where, newcomer(WAIT), NOW)
-    assert (refused.step, refused.code) == (REFUSE, POLICY_VIOLATION)
+    assert (refused.act, refused.code) == (REFUSE, POLICY_VIOLATION)
     assert "queue of 2 is full" in refused.message
-    assert judge(where, newcomer(WAIT, session=Session("pid:4")), NOW).step is QUEUE
+    assert judge(where, newcomer(WAIT, session=Session("pid:4")), NOW).act is QUEUE
 
 
 # Messages -----------------------------------------------------------------------------------------------------------
@@ -278,14 +309,14 @@ def situations(draw: st.DrawFn) -> Situation:
 @given(situations(), claimants)
 def test_a_deposed_session_never_gets_in(where: Situation, claimant: Claimant) -> None:
     verdict = judge(replace(where, deposed={claimant.session}), claimant, NOW)
-    assert (verdict.step, verdict.code) == (REFUSE, PRODUCER_FENCED)
+    assert (verdict.act, verdict.code) == (REFUSE, PRODUCER_FENCED)
 
 
 @given(situations(), st.lists(claimants, max_size=8))
 def test_at_most_one_session_is_forwarded_without_a_claim_and_it_is_the_holder(
     where: Situation, everybody: list[Claimant]
 ) -> None:
-    forwarded = {found.session for found in everybody if judge(where, found, NOW).step in (FORWARD, RETURN)}
+    forwarded = {found.session for found in everybody if judge(where, found, NOW).act in (FORWARD, RETURN)}
     assert forwarded <= ({where.holder.session} if where.holder is not None else set())
 
 
@@ -294,14 +325,14 @@ def test_only_a_claim_deposes_or_evicts_and_only_who_is_answered_has_a_code(
     where: Situation, claimant: Claimant
 ) -> None:
     verdict = judge(where, claimant, NOW)
-    if verdict.step is not CLAIM:
+    if verdict.act is not CLAIM:
         assert not verdict.deposes
         assert not verdict.evicts_queue
     expected = {
         REFUSE: {POLICY_VIOLATION, PRODUCER_FENCED},
         QUEUE: {BUSY_TRY_LATER},
         LATER: {BUSY_TRY_LATER},
-    }.get(verdict.step, {0})
+    }.get(verdict.act, {0})
     assert verdict.code in expected
     assert bool(verdict.message) is bool(verdict.code)
     if verdict.deposes:
@@ -318,7 +349,7 @@ def test_a_live_holder_gives_way_to_nobody_but_a_fencer_a_generation_or_its_own_
     if not is_held(holder, NOW):
         return
     verdict = judge(where, claimant, NOW)
-    if verdict.step is CLAIM:
+    if verdict.act is CLAIM:
         mode = claimant.mode or where.mode
         own = claimant.connection in holder.connections or claimant.succeeds == holder.session
         assert own or claimant.generation is not None or mode is FENCING
@@ -333,17 +364,17 @@ def test_a_generation_below_the_current_one_never_claims_and_0_or_above_always_d
     holder = where.holder
     if holder is not None and (asks.session == holder.session or asks.connection in holder.connections):
         return
-    verdict = judge(replace(where, deposed=(), tainted=()), asks, NOW)
+    verdict = judge(replace(where, deposed=frozenset(), tainted=frozenset()), asks, NOW)
     if generation == 0 or generation >= where.generation:
-        assert verdict.step is CLAIM
+        assert verdict.act is CLAIM
     else:
-        assert (verdict.step, verdict.code) == (REFUSE, POLICY_VIOLATION)
+        assert (verdict.act, verdict.code) == (REFUSE, POLICY_VIOLATION)
 
 
 @given(situations(), claimants, claimants)
 def test_a_refused_rival_moves_nothing(where: Situation, rival: Claimant, other: Claimant) -> None:
     before = judge(where, other, NOW)
-    if judge(where, rival, NOW).step is REFUSE:
+    if judge(where, rival, NOW).act is REFUSE:
         assert judge(where, other, NOW) == before
 
 
@@ -355,12 +386,12 @@ def test_nobody_overtakes_the_queue_of_a_free_topic_but_a_fencer_or_a_generation
     asked = claimant.mode or free.mode
     if claimant.generation is not None or asked is FENCING or not free.waiting:
         return
-    assert (judge(free, claimant, NOW).step is CLAIM) <= (free.waiting[0] == claimant.session)
+    assert (judge(free, claimant, NOW).act is CLAIM) <= (free.waiting[0] == claimant.session)
 
 
 def test_a_lower_generation_on_a_free_topic_is_told_that_nobody_owns_it() -> None:
     refused = judge(replace(situation(), holder=None), newcomer(generation=3), NOW)
-    assert (refused.step, refused.code) == (REFUSE, POLICY_VIOLATION)
+    assert (refused.act, refused.code) == (REFUSE, POLICY_VIOLATION)
     assert refused.message.startswith("Topic has no exclusive producer now (generation ")
 
 
@@ -372,7 +403,7 @@ SHARED_QUEUE: dict[str, Any] = {**OTHERS, "waiting": (Session("pid:9"),)}
 
 
 @pytest.mark.parametrize(
-    ("where", "mode", "generation", "step", "code"),
+    ("where", "mode", "generation", "act", "code"),
     [
         (FREE, SHARED, None, SHARE, 0),
         (FREE, None, None, SHARE, 0),
@@ -399,17 +430,17 @@ SHARED_QUEUE: dict[str, Any] = {**OTHERS, "waiting": (Session("pid:9"),)}
     ],
 )
 def test_a_newcomer_of_each_mode_under_the_policy_shared(
-    where: dict[str, Any], mode: AccessMode | None, generation: int | None, step: Step, code: int
+    where: dict[str, Any], mode: AccessMode | None, generation: int | None, act: Act, code: int
 ) -> None:
     verdict = judge(situation(**where, mode=SHARED), newcomer(mode, generation), NOW)
-    assert (verdict.step, verdict.code) == (step, code), verdict
+    assert (verdict.act, verdict.code) == (act, code), verdict
 
 
 def test_a_shared_session_goes_on_while_somebody_waits_and_may_ask_for_the_topic_itself_where_it_is_the_only_one() -> (
     None
 ):
-    assert judge(situation(**SHARED_QUEUE, mode=SHARED), newcomer(session=Session("pid:7")), NOW).step is SHARE
+    assert judge(situation(**SHARED_QUEUE, mode=SHARED), newcomer(session=Session("pid:7")), NOW).act is SHARE
     alone: dict[str, Any] = {"holder": None, "shared": {"pid:7": "one"}, "mode": SHARED}
-    assert judge(situation(**alone), newcomer(EXCLUSIVE, session=Session("pid:7")), NOW).step is CLAIM
+    assert judge(situation(**alone), newcomer(EXCLUSIVE, session=Session("pid:7")), NOW).act is CLAIM
     refused = judge(situation(**OTHERS, mode=SHARED), newcomer(EXCLUSIVE, session=Session("pid:7")), NOW)
     assert refused.message == f"Topic has existing shared producers: 1, one of them two (generation 5). {NEXT}"

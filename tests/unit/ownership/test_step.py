@@ -1,0 +1,420 @@
+"""What follows from each event, whatever was known: the table of `ownership.step`, the queue, and the refused."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import get_args
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from metadata.ownership import AccessMode, Generation
+from metadata.ownership import Ownership as RedisOwnership
+from sidecar.ownership import step as machine
+from sidecar.ownership.state import Absent, Awaited, Claimant, Held, Leaving, Owned, Place, State, is_held
+from sidecar.ownership.step import (
+    Act,
+    BatchOffered,
+    ClaimEnded,
+    ConnectionClosed,
+    ConnectionOpened,
+    Event,
+    Facts,
+    FoundInRedis,
+    Freed,
+    PlaceKept,
+    PlaceLeft,
+    Recorded,
+    RecordRead,
+    ServedElsewhere,
+    Tainted,
+    TakenOver,
+    TimePassed,
+    Verdict,
+    WaitedBefore,
+    step,
+)  # fmt: skip
+from sidecar.protocol.session import Session
+from sidecar.v1 import state_pb2 as records
+
+NOW, GRACE = 100.0, 3.0
+LATER = NOW + GRACE
+FACTS = Facts(reconnect_grace=GRACE, disconnect_grace=GRACE)
+AT_ONCE = replace(FACTS, disconnect_grace=0.0)
+OWNER = Owned(Session("pid:1"), "billing", AccessMode.EXCLUSIVE, 3)
+HERE = replace(OWNER, connections=frozenset({1}), writers=frozenset({1}))
+PLAIN = replace(HERE, session=Session("conn:1"))
+LEAVING = Leaving(OWNER.session, OWNER.name, OWNER.mode, OWNER.generation, until=LATER)
+AWAITED = Awaited(OWNER.session, OWNER.name, OWNER.mode, OWNER.generation, until=LATER)
+RIVAL = replace(OWNER, session=Session("pid:2"), connections=frozenset({7}))
+IN_REDIS = RedisOwnership("orders", Generation(3), 9, "pid:1", "billing", AccessMode.EXCLUSIVE)
+RECORD = records.Ownership(session="pid:1", name="billing", generation=3)
+
+
+def after(state: State | Held | None, *events: Event, facts: Facts = FACTS, now: float = NOW) -> State:
+    if not isinstance(state, State):
+        state = State(state)
+    for event in events:
+        state, _ = step(state, event, facts, now)
+    return state
+
+
+def claimant(session: str, connection: int = 1, mode: AccessMode | None = None) -> Claimant:
+    return Claimant(Session(session), session, is_named=True, connection=connection, mode=mode)
+
+
+# The holder: each event in each state -------------------------------------------------------------------------------
+
+AWAITED_NOW = Awaited(OWNER.session, OWNER.name, OWNER.mode, OWNER.generation, until=LATER, recorded=IN_REDIS)
+EXPIRED = replace(AWAITED, until=NOW)
+STATES: dict[str, Held | None] = {
+    "None": None, "Owned": HERE, "Leaving": LEAVING, "Awaited": AWAITED, "its grace over": EXPIRED,
+}  # fmt: skip
+SAME = object()
+NEW = replace(OWNER, connections=frozenset({5}))
+TABLE: list[tuple[Event, tuple[object, ...]]] = [
+    (RecordRead(RECORD, 9, 3, IN_REDIS), (AWAITED_NOW,) * 5),
+    (RecordRead(RECORD, 9, 3, None), (None,) * 5),
+    (RecordRead(None, -1, 0, None), (None,) * 5),
+    (Recorded(RECORD, 9), (SAME,) * 5),
+    (ServedElsewhere(), (None, AWAITED, AWAITED, AWAITED, AWAITED)),
+    (FoundInRedis(IN_REDIS), (AWAITED_NOW, SAME, SAME, SAME, AWAITED_NOW)),
+    (ConnectionOpened(5), (None, replace(HERE, connections=frozenset({1, 5})), NEW, NEW, NEW)),
+    (ConnectionClosed(1), (None, LEAVING, SAME, SAME, SAME)),
+    (ConnectionClosed(99), (SAME,) * 5),
+    (TakenOver(RIVAL), (RIVAL,) * 5),
+    (TakenOver(None), (None,) * 5),
+    (Freed(), (None,) * 5),
+    (WaitedBefore([Session("pid:8")]), (SAME,) * 5),
+    (PlaceKept(claimant("pid:8"), 1.0, NOW), (SAME,) * 5),
+    (PlaceLeft(Session("pid:8")), (SAME,) * 5),
+    (ClaimEnded(Session("pid:8")), (SAME,) * 5),
+    (Tainted(frozenset({1})), (SAME,) * 5),
+    (TimePassed(), (SAME,) * 5),
+    (BatchOffered(claimant("pid:8", 8)), (SAME,) * 5),
+]
+
+
+def test_the_table_has_every_event() -> None:
+    assert {type(event) for event, _ in TABLE} == set(get_args(Event))
+    assert {type(held).__name__ for held in STATES.values()} - {"NoneType"} == {"Owned", "Leaving", "Awaited"}
+
+
+@pytest.mark.parametrize("known", STATES)
+@pytest.mark.parametrize(("event", "holders"), TABLE, ids=lambda value: type(value).__name__)
+def test_the_holder_after_an_event(event: Event, holders: tuple[object, ...], known: str) -> None:
+    before = STATES[known]
+    expected = holders[list(STATES).index(known)]
+    assert after(before, event).holder == (before if expected is SAME else expected)
+
+
+def test_the_page_of_the_machine_has_each_event_that_moves_the_holder() -> None:
+    moves = {type(event).__name__ for event, holders in TABLE if any(holder is not SAME for holder in holders)}
+    rows = [line for line in str(machine.__doc__).splitlines() if line.startswith("| `")]
+    assert {line.split("`")[1] for line in rows} == moves
+
+
+def test_an_owner_that_goes_on_keeps_its_connections_and_has_to_prove_its_writers_anew() -> None:
+    owner = replace(OWNER, connections=frozenset({2}))
+    assert after(HERE, TakenOver(owner)).holder == replace(OWNER, connections=frozenset({1, 2}))
+
+
+def test_an_owner_whose_connections_closed_during_its_takeover_leaves() -> None:
+    assert after(None, TakenOver(OWNER)).holder == LEAVING
+    at_once = after(None, TakenOver(OWNER), facts=AT_ONCE)
+    assert (at_once.holder, at_once.seconds_left(NOW)) == (OWNER, 0)
+
+
+def test_the_last_connection_ends_an_ownership_after_the_grace() -> None:
+    one = after(replace(HERE, connections=frozenset({1, 2})), ConnectionClosed(1))
+    assert one.holder == replace(OWNER, connections=frozenset({2}))
+    assert one.seconds_left(NOW) is None
+    gone = after(one, ConnectionClosed(2))
+    assert (gone.holder, gone.seconds_left(NOW)) == (LEAVING, GRACE)
+    assert after(gone, ConnectionOpened(3)).holder == replace(OWNER, connections=frozenset({3}))
+    assert after(one, ConnectionClosed(2), facts=AT_ONCE).seconds_left(NOW) == 0
+
+
+def test_a_connection_writes_only_after_a_batch_of_its_own_was_admitted() -> None:
+    facts = replace(FACTS, writes=True)
+    joined = after(HERE, ConnectionOpened(2))
+    assert isinstance(joined.holder, Owned)
+    assert joined.holder.writers == {1}
+    wrote, verdict = step(joined, BatchOffered(claimant("pid:1", 2)), facts, NOW)
+    assert verdict == Verdict(Act.FORWARD)
+    assert isinstance(wrote.holder, Owned)
+    assert wrote.holder.writers == {1, 2}
+    again, _ = step(wrote, BatchOffered(claimant("pid:1", 2)), facts, NOW)
+    assert again is wrote, "the usual case makes no new state"
+    claimed, verdict = step(joined, BatchOffered(claimant("pid:1", 3), is_claim=True), facts, NOW)
+    assert verdict == Verdict(Act.GRANT)
+    assert isinstance(claimed.holder, Owned)
+    assert (claimed.holder.connections, claimed.holder.writers) == ({1, 2, 3}, {1})
+
+
+def test_a_plain_owner_is_not_awaited_from_another_node() -> None:
+    assert after(PLAIN, ServedElsewhere()).holder == PLAIN
+    there = replace(IN_REDIS, session="conn:1")
+    assert after(None, RecordRead(RECORD, 9, 3, there)).current(NOW) is None
+
+
+def test_an_awaited_owner_holds_the_topic_until_its_time_is_over() -> None:
+    assert is_held(AWAITED, NOW)
+    assert not is_held(AWAITED, LATER)
+    assert not is_held(LEAVING, LATER)
+    assert is_held(HERE, LATER)
+    assert not is_held(None, NOW)
+    assert State(AWAITED).seconds_left(NOW) is None, "another node lets it go, or a newcomer takes it"
+
+
+def test_the_generation_is_the_records_or_the_highest_of_any_overlapping_slot() -> None:
+    assert State().generation == 0
+    read = after(None, RecordRead(RECORD, 9, 5, None))
+    assert (read.generation, read.position, read.record) == (5, 9, RECORD)
+    newer = records.Ownership(generation=6, deposed=[records.Deposed(session="pid:7")])
+    assert after(read, Recorded(newer, 10)).generation == 6
+    assert after(read, Recorded(newer, 10)).listed == {"pid:7"}
+    assert after(read, RecordRead(None, -1, 7, None)).record == RECORD, "a deleted topic keeps what was known"
+
+
+# A batch ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("held", "facts", "session", "act"),
+    [
+        (HERE, {"writes": True}, "pid:1", Act.FORWARD),
+        (HERE, {"writes": True, "needs_record": True}, "pid:1", Act.RENEW),
+        (HERE, {}, "pid:1", Act.CLAIM),
+        (AWAITED, {}, "pid:1", Act.CLAIM),
+        (None, {}, "pid:2", Act.CLAIM),
+        (None, {"is_dropped": True}, "pid:2", Act.MOVED),
+        (HERE, {"is_dropped": True, "writes": True}, "pid:1", Act.FORWARD),
+        (HERE, {}, "pid:2", Act.REFUSE),
+        (HERE, {"is_serving": False, "is_elsewhere": True}, "pid:2", Act.MOVED),
+        (HERE, {"is_serving": True, "is_elsewhere": True}, "pid:2", Act.REFUSE),
+        (HERE, {"is_serving": False, "is_elsewhere": True, "was_deposed": True}, "pid:2", Act.REFUSE),
+        (None, {"mode": AccessMode.SHARED}, "pid:2", Act.BEGIN_SHARING),
+        (None, {"mode": AccessMode.SHARED, "may_share": True}, "pid:2", Act.SHARE),
+        (None, {"mode": AccessMode.SHARED, "may_share": True, "by_partition": True}, "pid:2", Act.REFUSE),
+        (None, {"mode": AccessMode.SHARED, "shared": {"pid:9": "other"}}, "pid:2", Act.BEGIN_SHARING),
+    ],
+)
+def test_what_is_done_with_a_batch(held: Held | None, facts: Mapping[str, object], session: str, act: Act) -> None:
+    _, verdict = step(State(held), BatchOffered(claimant(session, 20)), replace(FACTS, **facts), NOW)  # type: ignore[arg-type]
+    assert verdict is not None
+    assert verdict.act is act
+
+
+def test_a_refused_batch_leaves_what_its_verdict_says_and_nothing_else() -> None:
+    waits = after(HERE, BatchOffered(claimant("pid:2", 20, AccessMode.WAIT_FOR_EXCLUSIVE)))
+    assert waits == replace(State(HERE), places=waits.places, waiting=(Session("pid:2"),))
+    ghost = Claimant(Session("conn:2"), "billing", is_named=True, connection=20)
+    assert after(PLAIN, BatchOffered(ghost)) == replace(State(PLAIN), ghosts={20: NOW})
+    assert after(after(PLAIN, BatchOffered(ghost)), BatchOffered(ghost), now=NOW + 1).ghosts == {20: NOW}
+    facts = replace(FACTS, was_deposed=True, wall_ms=7)
+    deposed = after(HERE, BatchOffered(claimant("pid:2", 20)), facts=facts)
+    assert deposed == replace(State(HERE), tainted=frozenset({20}), struck={"pid:2": 7})
+    assert after(HERE, BatchOffered(claimant("pid:2", 20))) == State(HERE)
+    assert after(AWAITED, BatchOffered(claimant("pid:2", 20))) == State(AWAITED), "it is waited for, no ghost"
+
+
+def test_a_takeover_that_deposes_taints_the_connections_of_whom_it_deposed() -> None:
+    both = replace(HERE, connections=frozenset({1, 7}))
+    assert after(both, TakenOver(RIVAL, deposes=True)).tainted == {1}
+    assert after(both, TakenOver(RIVAL)).tainted == frozenset()
+    assert after(both, TakenOver(None, deposes=True)).tainted == {1, 7}
+    assert after(both, TakenOver(OWNER, deposes=True)).tainted == frozenset()
+
+
+# The queue ----------------------------------------------------------------------------------------------------------
+
+
+def wait(state: State, session: str, now: float, connection: int = 1) -> State:
+    asks = claimant(session, connection, AccessMode.WAIT_FOR_EXCLUSIVE)
+    return after(state, BatchOffered(asks), now=now)
+
+
+def queue(state: State, now: float) -> tuple[str, ...]:
+    return after(state, TimePassed(), now=now).waiting
+
+
+FULL = replace(HERE, connections=frozenset({900}), session=Session("pid:900"))
+
+
+def test_the_queue_is_first_come_first_served_and_a_place_is_kept_while_its_session_tries() -> None:
+    state = State(FULL)
+    for now, session in enumerate(["a", "b", "a", "c", "b"]):
+        state = wait(state, session, float(now))
+    assert queue(state, 4.0) == ("a", "b", "c")
+    assert [(its.session, since) for its, since in state.claimants()] == [("a", 0.0), ("b", 1.0), ("c", 3.0)]
+
+
+def test_a_session_that_has_not_tried_for_five_seconds_is_gone() -> None:
+    state = wait(wait(State(FULL), "a", 0.0), "b", 3.0)
+    assert queue(state, 4.9) == ("a", "b")
+    assert queue(state, 5.3) == ("b",)
+    state = wait(state, "a", 5.4)
+    assert queue(state, 5.4) == ("b", "a")
+
+
+def test_a_queue_is_looked_through_four_times_a_second_at_most() -> None:
+    state = after(wait(State(FULL), "a", 0.0), TimePassed(), now=4.9)
+    assert after(state, TimePassed(), now=5.1) is state
+    assert queue(state, 5.2) == ()
+
+
+def test_a_plain_session_leaves_with_its_connection_and_an_idempotent_one_keeps_its_place() -> None:
+    state = wait(wait(wait(State(FULL), "conn:1", 0.0, 1), "pid:1", 0.0, 1), "conn:2", 0.0, 2)
+    state = after(state, ConnectionClosed(1), now=1.0)
+    assert queue(state, 1.0) == ("pid:1", "conn:2")
+    state = wait(state, "conn:2", 3.5, 2)
+    assert queue(state, 1.0 + GRACE) == ("pid:1", "conn:2")
+    assert queue(state, 1.3 + GRACE) == ("conn:2",)
+
+
+def test_a_session_that_came_back_on_another_connection_does_not_go_with_the_old_one() -> None:
+    state = wait(wait(State(FULL), "pid:1", 0.0, 1), "pid:1", 4.0, 2)
+    assert queue(after(state, ConnectionClosed(1), now=4.5), 8.9) == ("pid:1",)
+
+
+def test_sessions_that_waited_at_another_node_keep_their_places_if_they_come_soon() -> None:
+    state = wait(State(FULL), "c", 0.0)
+    state = after(state, WaitedBefore([Session(name) for name in ("a", "conn:1", "b", "c")]), now=1.0)
+    assert queue(state, 1.0) == ("a", "b", "c")
+    assert [its.session for its, _ in state.claimants()] == ["c"]
+    state = wait(wait(state, "c", 3.5), "b", 3.5)
+    assert queue(state, 1.0 + GRACE) == ("a", "b", "c")
+    assert queue(state, 1.3 + GRACE) == ("b", "c")
+
+
+def test_a_claim_takes_its_session_and_those_it_evicted_out_of_the_queue() -> None:
+    state = wait(wait(wait(State(FULL), "a", 0.0), "b", 0.0), "c", 0.0)
+    assert after(state, ClaimEnded(Session("b"), [Session("a")])).waiting == ("c",)
+
+
+def test_a_session_that_lost_its_place_and_comes_again_stands_before_all_that_came_later() -> None:
+    state = State(FULL)
+    for at, name in enumerate(["pid:1", "pid:2", "pid:3"]):
+        state = after(state, PlaceKept(claimant(name), 60.0, 10.0 + at), now=10.0 + at)
+    state = after(state, PlaceLeft(Session("pid:2")))
+    assert state.waiting == ("pid:1", "pid:3")
+    state = after(state, PlaceKept(claimant("pid:2"), 60.0, 11.0), now=14.0)
+    assert state.waiting == ("pid:1", "pid:2", "pid:3")
+    assert after(state, PlaceKept(claimant("pid:4"), 60.0, 15.0), now=15.0).waiting[-1] == "pid:4"
+
+
+class Walked(dict[Session, Place]):
+    """Counts how often all of it is looked through."""
+
+    walks = 0
+
+    def __iter__(self) -> Iterator[Session]:
+        self.walks += 1
+        return super().__iter__()
+
+    def items(self):  # type: ignore[no-untyped-def, override]
+        self.walks += 1
+        return super().items()
+
+
+MANY = [Session(f"s{number}") for number in range(100)]
+
+
+@pytest.mark.parametrize("event", [TimePassed(), ClaimEnded(Session("x"), MANY)])
+def test_a_queue_that_ends_is_walked_through_a_few_times_however_many_wait(event: Event) -> None:
+    """Once for each that goes, a thousand hold the loop up for tens of milliseconds, twenty thousand for seconds."""
+    walked = Walked({session: Place(None, 0.0, 5.0) for session in MANY})
+    state = after(State(FULL, places=walked, waiting=tuple(walked)), event)
+    assert state.waiting == ()
+    assert walked.walks <= 3
+
+
+# The refused --------------------------------------------------------------------------------------------------------
+
+
+def strike(state: State, session: str, connection: int, wall_ms: int) -> State:
+    facts = replace(FACTS, was_deposed=True, wall_ms=wall_ms)
+    return after(state, BatchOffered(claimant(session, connection)), facts=facts)
+
+
+def listing(*sessions: str) -> Recorded:
+    return Recorded(records.Ownership(deposed=[records.Deposed(session=session) for session in sessions]), 1)
+
+
+def test_a_deposed_session_that_tries_again_is_remembered_until_the_changelog_lists_it() -> None:
+    state = strike(strike(strike(State(), "pid:1", 5, 1_000), "pid:2", 5, 2_000), "conn:3", 6, 3_000)
+    assert state.tainted == {5, 6}
+    assert state.struck == {"pid:1": 1_000, "pid:2": 2_000}
+    assert after(state, listing("pid:1"), ClaimEnded(Session("pid:9"))).struck == {"pid:2": 2_000}
+
+
+def test_tries_of_a_listed_session_are_displaced_by_nobody_and_others_are_bounded() -> None:
+    state = strike(after(State(), listing("pid:1")), "pid:1", 1, 5_000)
+    for number in range(10, 2_010):
+        state = strike(state, f"pid:{number}", number, number)
+    assert (state.tries["pid:1"], len(state.tries)) == (5_000, 1_001)
+    assert "pid:2009" in state.tries
+    assert "pid:1" not in after(state, ClaimEnded(Session("pid:9"))).tries
+
+
+def test_nothing_is_left_of_a_connection_that_is_gone() -> None:
+    state = State(PLAIN)
+    for connection in range(100, 200):
+        ghost = Claimant(Session(f"conn:{connection}"), "billing", is_named=True, connection=connection)
+        state = after(state, BatchOffered(ghost))
+        state = strike(state, f"conn:s{connection}", connection, 0)
+        state = wait(state, f"conn:w{connection}", NOW, connection + 1000)
+        state = after(state, ConnectionClosed(connection), ConnectionClosed(connection + 1000))
+    assert state == replace(State(PLAIN), places={}, pruned_at=state.pruned_at)
+
+
+# Anything -----------------------------------------------------------------------------------------------------------
+
+sessions = st.sampled_from([Session("pid:1"), Session("pid:2"), Session("conn:1")])
+connections = st.integers(1, 3)
+claimants = st.builds(
+    Claimant, sessions, st.just("name"), st.booleans(), connections, st.none() | st.sampled_from(AccessMode),
+    st.none() | st.integers(0, 4), names_session=st.booleans(),
+)  # fmt: skip
+owners = st.builds(
+    Owned, sessions, st.just("name"), st.just(AccessMode.EXCLUSIVE), st.just(1), st.frozensets(connections)
+)
+events: st.SearchStrategy[Event] = st.one_of(
+    st.builds(BatchOffered, claimants, st.booleans()),
+    st.builds(ConnectionOpened, connections),
+    st.builds(ConnectionClosed, connections),
+    st.builds(TakenOver, st.none() | owners, st.booleans()),
+    st.builds(PlaceKept, claimants, st.floats(0, 9), st.floats(90, 110)),
+    st.builds(WaitedBefore, st.lists(sessions, unique=True)),
+    st.builds(ClaimEnded, sessions, st.lists(sessions), st.frozensets(connections)),
+    st.builds(PlaceLeft, sessions),
+    st.sampled_from([ServedElsewhere(), Freed(), TimePassed(), RecordRead(RECORD, 9, 3, IN_REDIS)]),
+)
+facts = st.builds(
+    Facts, st.just(GRACE), st.sampled_from([0.0, GRACE]), st.sampled_from(AccessMode), st.booleans(), st.booleans(),
+    st.booleans(), st.booleans(), st.booleans(), st.booleans(), queue_limit=st.integers(1, 3),
+)  # fmt: skip
+
+
+@given(st.lists(st.tuples(events, facts, st.floats(0, 4)), max_size=12))
+def test_whatever_happens(happened: list[tuple[Event, Facts, float]]) -> None:
+    state, now = State(), NOW
+    for event, known, passed in happened:
+        now += passed
+        before = state
+        state, verdict = step(state, event, known, now)
+        assert (verdict is not None) is isinstance(event, BatchOffered)
+        assert state.waiting == tuple(state.places)
+        holder = state.holder
+        if isinstance(holder, Absent):
+            assert not holder.connections, "an owner with a connection is not absent"
+        if holder is not None:
+            assert holder.writers <= holder.connections
+        if not isinstance(event, TakenOver | Freed | RecordRead | FoundInRedis):
+            was = before.holder
+            assert (holder and holder.session) == (was and was.session), "only these make another one the owner"
+        if isinstance(event, BatchOffered) and verdict is not None and verdict.act is Act.REFUSE:
+            assert (state.holder, state.waiting) == (before.holder, queue(before, now)), "a refused one changes nothing"
