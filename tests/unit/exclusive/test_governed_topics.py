@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from metadata.ownership import AccessMode
 from sidecar.changelog import MASTER_SLOT, Key, Kind, Record
 from sidecar.cluster.resolver import NameResolver, TopicKind
 from sidecar.exclusive.governed_topics import GovernedTopics
+from sidecar.exclusive.owning import TopicClaim, TopicOwners
 from sidecar.exclusive.partitions import PartitionedTopic
 from sidecar.exclusive.policies import PolicyFields, Scope
 from sidecar.fencing.expiry import DEFAULT_KEEP_ALIVE
@@ -179,7 +181,8 @@ async def test_a_topic_that_its_node_has_forgotten_is_forgotten_by_others(how: s
         if how == "serving":
             found.serving = True
         elif how == "a client waits":
-            next(iter(found.parts)).newcomers.expect([Client(9).session], later.now())
+            waiting = replace(Client(9, AccessMode.WAIT_FOR_EXCLUSIVE).claimant, names_session=True)
+            TopicOwners(later).keep_place(TopicClaim(TOPIC, None, waiting, "host", lambda: True), 1.0)
         record = Record(Key(Kind.SERVING, TOPIC, MASTER_SLOT), None)
         other.read()
         serving = other.changelog.view.serving(TOPIC)
@@ -214,4 +217,4 @@ async def test_limits_may_change_at_run_time() -> None:
         assert await waiting.send(node, 2) == ErrorCode.POLICY_VIOLATION, "the queue has no place"
         node.close(owner)
         await node.settled()
-        assert node.whole.owner.current is not None, "it may come back"
+        assert node.whole.current is not None, "it may come back"
