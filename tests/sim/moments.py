@@ -6,6 +6,7 @@ Strangers here are known by what they must not get: see `Evidence.believed` and 
 from __future__ import annotations
 
 import asyncio
+import re
 import struct
 from collections import Counter
 from functools import partial
@@ -39,11 +40,10 @@ _MAX_TIMESTAMP_AT: Final = 35
 
 
 def _is_about(broker: Broker, request: Request, topic: str) -> bool:
-    """Whether a request names a topic, or has its id."""
+    """Whether a request names a topic, and not one whose name only begins so, or has its id."""
     known = broker.image.by_id.items()
-    return topic.encode() in request.frame or any(
-        found.name == topic and each in request.frame for each, found in known
-    )
+    is_named = re.search(re.escape(topic.encode()) + rb"(?![\w.-])", request.frame) is not None
+    return is_named or any(found.name == topic and each in request.frame for each, found in known)
 
 
 def hold_answers(

@@ -253,6 +253,7 @@ MUTANTS: Final = (
             ),
         ),
         _MASTER_LOST,
+        seeds=40,
         by=("behind_the_fence",),
     ),
     Mutant(
@@ -268,6 +269,7 @@ MUTANTS: Final = (
             ),
         ),
         _LATE_WORD,
+        seeds=40,
     ),
     Mutant(
         "under a master record of others",
