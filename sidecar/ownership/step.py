@@ -41,6 +41,7 @@ from typing import Final, NamedTuple, TypeAlias
 from metadata.ownership import AccessMode
 from metadata.ownership import Ownership as RedisOwnership
 from sidecar.access.rules import KEPT_S, Answer, decide
+from sidecar.ownership.invariants import STRUCK_KEPT, assert_step
 from sidecar.ownership.state import Absent, Awaited, Claimant, Held, Holder, Leaving, Owned, Place, State, is_held
 from sidecar.protocol.errors import ErrorCode
 from sidecar.protocol.session import Session
@@ -49,7 +50,6 @@ from sidecar.v1 import state_pb2 as records
 GHOST_LIMIT_S: Final = 25.0
 """Within this time TCP finds that a silent client is dead (see `sidecar.network.keepalive`)."""
 _PRUNE_S: Final = 0.25
-_STRUCK_KEPT: Final = 1_000
 _HOW: Final = ". mode=wait_for_exclusive waits for it, mode=exclusive_with_fencing takes it over"
 """What a client can request if it is refused because of other producers."""
 _NOBODY: Final[Mapping[str, str]] = MappingProxyType({})
@@ -222,10 +222,20 @@ class Verdict:
     evicts_queue: bool = False
 
 
-def step(  # noqa: C901, PLR0912  a case for each event
+_MOVES_HOLDER: Final = (TakenOver, Freed, RecordRead, FoundInRedis)
+
+
+def step(state: State, event: Event, facts: Facts, now: float) -> tuple[State, Verdict | None]:
+    """The next state, and what to do with a batch that was offered. `now` is monotonic seconds."""
+    after, verdict = _step(state, event, facts, now)
+    if after is not state:
+        assert_step(state, after, moves_holder=isinstance(event, _MOVES_HOLDER))
+    return after, verdict
+
+
+def _step(  # noqa: C901, PLR0912  a case for each event
     state: State, event: Event, facts: Facts, now: float
 ) -> tuple[State, Verdict | None]:
-    """The next state, and what to do with a batch that was offered. `now` is monotonic seconds."""
     match event:
         case BatchOffered():
             return _offered(state, event, facts, now)
@@ -593,7 +603,7 @@ def _struck(state: State, claimant: Claimant, wall_ms: int) -> State:
     if session in state.listed:
         return replace(state, tainted=tainted, again={**state.again, session: wall_ms})
     struck = {**state.struck, session: wall_ms}
-    if len(struck) > _STRUCK_KEPT:
+    if len(struck) > STRUCK_KEPT:
         del struck[next(iter(struck))]
     return replace(state, tainted=tainted, struck=struck)
 

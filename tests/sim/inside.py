@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
+from sidecar.ownership.invariants import assert_queue, assert_sound
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
@@ -141,6 +143,8 @@ def facts_of(nodes: Mapping[int, Process]) -> Facts:
             if found := topic.refusals._found:
                 refused[number, topic.name] = max(map(len, found.values()))
             for part in topic.parts:
+                assert_sound(part.state)
+                assert_queue(part.state)
                 works += [_work(number, each) for each in (part, *part.shared._sessions.values()) if each.writer.epoch]
                 if part.writer.epoch is not None and (waiting := part.state.places):
                     found = tuple((session, place.since) for session, place in waiting.items())

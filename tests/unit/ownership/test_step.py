@@ -241,7 +241,7 @@ def queue(state: State, now: float) -> tuple[str, ...]:
     return after(state, TimePassed(), now=now).waiting
 
 
-FULL = replace(HERE, connections=frozenset({900}), session=Session("pid:900"))
+FULL = replace(OWNER, session=Session("pid:900"), connections=frozenset({900}))
 
 
 def test_the_queue_is_first_come_first_served_and_a_place_is_kept_while_its_session_tries() -> None:

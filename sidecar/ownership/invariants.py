@@ -1,0 +1,53 @@
+"""What holds for every state of ownership and every step, whatever happens. `step` asserts it as it makes a state; the
+simulator looks at the states of all nodes with the same functions.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from sidecar.ownership.state import Absent, Awaited, Owned
+
+if TYPE_CHECKING:
+    from sidecar.ownership.state import State
+
+STRUCK_KEPT: Final = 1_000
+"""The limit of sessions that were answered PRODUCER_FENCED and that no record lists."""
+
+
+def assert_sound(state: State) -> None:
+    """What holds for one state; its cost does not depend on how many wait."""
+    holder, record = state.holder, state.record
+    assert (record is None) is (state.position < 0), "a record has an offset"
+    assert state.floor >= 0, "generations begin at 0"
+    assert len(state.waiting) == len(state.places), "whoever waits has a place"
+    assert len(state.struck) <= STRUCK_KEPT, "sessions that only try are bounded"
+    assert not state.again.keys() - state.listed, "these tries are of listed sessions"
+    if holder is None:
+        return
+    assert holder.session, "a holder is a session"
+    assert holder.writers <= holder.connections, "whoever writes is connected"
+    if isinstance(holder, Absent):
+        assert not holder.connections, "an owner with a connection is not absent"
+    if isinstance(holder, Awaited) and holder.recorded is not None:
+        assert holder.recorded.session == holder.session, "Redis knows the owner that is awaited"
+    if isinstance(holder, Owned) and record is not None and record.generation:
+        assert holder.generation <= state.generation, "no owner is newer than the newest record"
+
+
+def assert_queue(state: State) -> None:
+    """What holds for the places of a queue; looks at each."""
+    assert state.waiting == tuple(state.places), "the queue is in the order of its places"
+    for session, place in state.places.items():
+        assert place.claimant is None or place.claimant.session == session, f"{session} has another one's place"
+        assert place.claimant is not None or not session.is_plain, f"{session} cannot come back from another node"
+
+
+def assert_step(before: State, after: State, *, moves_holder: bool) -> None:
+    """What holds for a step. `moves_holder`: its event may make another session the holder, or nobody."""
+    assert_sound(after)
+    assert after.generation >= before.generation, "generations never fall"
+    if not moves_holder:
+        had, has = before.holder, after.holder
+        assert (had is None) is (has is None), "no connection and no batch begins or ends an ownership"
+        assert had is None or has is None or had.session == has.session, "another session owns it only after a takeover"
