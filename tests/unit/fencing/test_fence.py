@@ -328,6 +328,7 @@ async def test_partitions_that_were_added_during_a_fence_are_fenced_too(cluster:
     cluster.before = grow
     fenced = await fence_topic(cluster.upstream, [slot], "t", also={"other": (0,)})
     assert fenced.partitions == (0, 1, 2, 3)
+    assert fenced.topic_id == cluster.ids["t"]
     assert len(cluster.stamps()) == 5
     assert cluster.asked(AddPartitionsToTxn)[-1].partitions == {"other": (0,), "t": (3,)}
 
@@ -367,6 +368,7 @@ async def test_a_former_producer_id_is_fenced_for_ever(
     formers = {slot.transactional_id: ProducerId(former)} if former else {}
     await fence_topic(cluster.upstream, [slot], "t", also={}, former=formers)
     assert (cluster.stamps(69) == dict.fromkeys((T0, T1, T2), MAX_PRODUCER_EPOCH)) == retired
+    assert bool(cluster.asked(WriteTxnMarkers)) is retired
 
 
 async def test_a_slot_at_its_last_epochs_gets_a_new_producer_id_while_its_topic_is_fenced(
@@ -439,6 +441,10 @@ async def test_keep_alives_come_from_the_shortest_setting_of_all_brokers(cluster
         "t": (2.0, False, False),
         "u": (2.0, False, True),
     }
+    in_part = Described(0, None, {"transactional.id.expiration.ms": "4000"})
+    cluster.configs[Resource(ConfigResource.BROKER, "2")] = in_part
+    found = await read_keep_alives(cluster.upstream, ["t"])
+    assert (found["t"].interval, found["t"].assumed) == (1.0, True)
     del cluster.configs[Resource(ConfigResource.BROKER, "2")]
     found = await read_keep_alives(cluster.upstream, ["t"])
     assert found["t"].assumed
