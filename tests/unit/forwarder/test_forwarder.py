@@ -10,7 +10,7 @@ import pytest
 from sidecar.forwarder import forwarder as links
 from sidecar.forwarder.forwarder import Forwarder
 from sidecar.protocol.errors import ErrorCode
-from tests.unit.forwarder.scripted import KnownUpstream, ScriptedBroker, Writer, broker
+from tests.unit.forwarder.scripted import KnownUpstream, Request, ScriptedBroker, Writer, broker
 from tests.wait import wait_for_async
 
 A, B = 1, 2
@@ -382,13 +382,17 @@ async def test_the_buffer_is_bounded_in_bytes_and_given_back_with_every_outcome(
 
 async def test_draining_waits_for_what_is_in_flight(forwarder: Forwarder, leader: ScriptedBroker) -> None:
     await forwarder.drain()
-    writer = Writer(forwarder, "orders", 0)
-    writer.send()
-    request = await leader.next()
+    writers = [Writer(forwarder, "orders", partition) for partition in (0, 1)]
+    requests: list[Request] = []
+    for writer in writers:
+        writer.send()
+        requests.append(await leader.next())
     draining = asyncio.ensure_future(forwarder.drain())
-    await asyncio.wait([draining], timeout=0.01)
-    assert not draining.done()
-    request.answer()
+    for request, writer in zip(requests, writers, strict=True):
+        await asyncio.wait([draining], timeout=0.01)
+        assert not draining.done()
+        request.answer()
+        assert await answered(writer, 1) == [(0, 0)]
     await asyncio.wait_for(draining, 30)
 
 

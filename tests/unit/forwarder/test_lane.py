@@ -12,9 +12,11 @@ from dataclasses import dataclass, field
 import pytest
 
 from sidecar.forwarder.lane import MAX_IN_FLIGHT
-from sidecar.forwarder.outcome import Outcome
+from sidecar.forwarder.outcome import LONGEST_WAIT_MS, Outcome
+from sidecar.forwarder.sequences import Append
 from sidecar.protocol.batch import crc_matches
 from sidecar.protocol.errors import ErrorCode
+from sidecar.protocol.produce import ProduceResult
 from tests.unit.forwarder.paper import STAMP, Bench, ManualLoop, manual_time
 
 OK, NO_LEADER, NOT_LEADER, TIMED_OUT, TOO_LARGE, LOST, OUT_OF_ORDER, STALE = 0, 5, 6, 7, 10, 13, 45, 47
@@ -539,6 +541,80 @@ def test_an_acknowledged_batch_is_followed_as_a_settled_one(bench: Bench) -> Non
     bench.shipper.shipped.remove(bench.appends["a"])
     bench.settle(*[OK] * 6)
     assert bench.shipper.held == 0
+
+
+def test_a_failed_batch_goes_again_when_the_last_one_in_flight_is_acknowledged(bench: Bench) -> None:
+    """And the pauses begin anew, as the leader answers."""
+    bench.append("a", timeout=1_000.0)
+    for _ in range(8):
+        bench.settle(NOT_LEADER)
+        bench.loop.advance(2.0)
+    bench.settle(OK)
+    bench.append(*"bc")
+    bench.settle_as("c", NOT_LEADER)
+    assert (bench.lane.muted, bench.lane.failures) == (True, 1)
+    bench.lane.acknowledged(bench.appends["b"])
+    bench.shipper.shipped.remove(bench.appends["b"])
+    assert bench.lane.failures == 0
+    bench.loop.advance(0.022)
+    assert bench.in_flight == ["c"]
+    bench.settle(OK)
+    assert bench.errors() == {"a": OK, "c": OK}
+
+
+def test_a_plain_batch_that_is_acknowledged_belongs_to_no_space(plain: Bench) -> None:
+    plain.append("a")
+    plain.lane.acknowledged(plain.appends["a"])
+    assert plain.shipper.held == 0
+    assert plain.space.next == 0
+
+
+def test_a_lane_flows_while_a_batch_would_go_at_once(bench: Bench) -> None:
+    for value in "abcde":
+        assert bench.lane.flows
+        bench.append(value)
+    assert not bench.lane.flows, "five are in flight"
+    bench.settle(OK)
+    assert bench.lane.flows
+    bench.append(*"fg")
+    bench.settle(OK)
+    assert not bench.lane.flows, "the waiting one went"
+    bench.settle(*[OK] * 5)
+    bench.append("h")
+    bench.settle(NOT_LEADER)
+    assert not bench.lane.flows, "it is muted"
+    bench.loop.advance(1.0)
+    bench.settle(OK)
+    assert bench.lane.flows
+    bench.lane.close(Outcome(NOT_LEADER))
+    assert not bench.lane.flows
+
+
+@pytest.mark.parametrize(
+    ("message", "of_records", "text"),
+    [
+        (None, (), None),
+        ("no", (), "no"),
+        (None, ((0, None), (3, "too old"), (4, "later")), "too old"),
+        (None, ((0, None),), None),
+        ("no", ((3, "too old"),), "no"),
+        ("", ((3, "too old"),), ""),
+    ],
+)
+def test_an_outcome_carries_kafkas_message_or_the_first_of_a_record(
+    message: str | None, of_records: tuple[tuple[int, str | None], ...], text: str | None
+) -> None:
+    result = ProduceResult(b"orders", 0, ErrorCode.INVALID_RECORD, 1, 2, 3, message, of_records)
+    assert Outcome.of(result) == Outcome(ErrorCode.INVALID_RECORD, 1, 2, 3, text)
+
+
+@pytest.mark.parametrize(
+    ("asked", "sent"),
+    [(-1, 0), (0, 0), (1, 1), (LONGEST_WAIT_MS, LONGEST_WAIT_MS), (LONGEST_WAIT_MS + 1, LONGEST_WAIT_MS)],
+)
+def test_a_leader_waits_for_its_followers_as_long_as_the_client_asks_within_bounds(asked: int, sent: int) -> None:
+    append = Append(memoryview(b""), 1, 0.0, asked, lambda _: None)
+    assert append.upstream_timeout_ms == sent
 
 
 @pytest.mark.parametrize("in_order", [False, True])

@@ -137,6 +137,7 @@ def test_behind_the_limit_batches_in_flight_go_on_until_the_last_answer_counts()
 def test_what_wrapped_to_0_has_a_past_and_what_begins_at_0_has_none() -> None:
     begun, wrapped = space(), space(base=MODULUS - 3, written=True)
     assert begun.stands_at == 0
+    assert wrapped.stands_at == MODULUS - 3
     wrapped.appended(Client(MODULUS - 3), 3)
     assert (wrapped.next, wrapped.stands_at) == (0, MODULUS)
     assert [place_behind(sequence) for sequence in (1, MODULUS - 1, MODULUS, MODULUS + 1)] == [
