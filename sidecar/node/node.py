@@ -179,7 +179,11 @@ class Node(Parts):
                 changelog = await Changelog.open(
                     self.upstream, self.settings.cluster, on_error=self.hooks.changelog_error
                 )
-                await changelog.tailer.read_to_end(60.0)
+                try:
+                    await changelog.tailer.read_to_end(60.0)
+                except BaseException:
+                    await changelog.close()  # else it would go on reading, beside the next one
+                    raise
             except ChangelogError as error:
                 raise StartError(str(error)) from None
             except (UpstreamError, KafkaError, TimeoutError) as error:
