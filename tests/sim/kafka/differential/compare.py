@@ -101,7 +101,7 @@ class Sides:
             for place, step in enumerate(program.steps):
                 answers = [_played(each, step) for each in (real, simulated)]
                 self._count(step, answers[0])
-                if answers[0] != answers[1]:
+                if answers[0] != answers[1] or str(answers[0]).startswith(StuckError.__name__):
                     return Difference(program, place, *answers)
         finally:
             self._tidy(real, program.seed)

@@ -190,10 +190,15 @@ class Player:
         return self.talk.ask(broker, key, version, fields)
 
     def _leader(self, topic: str, partition: int) -> int:
+        """Or any broker, where none leads."""
+        leader = self._live_leader(topic, partition)
+        return min(self.alive) if leader is None else leader
+
+    def _live_leader(self, topic: str, partition: int) -> int | None:
         row = self._described(min(self.alive), topic)
         found = {each["partition_index"]: each["leader_id"] for each in row["partitions"]}
         leader = found.get(partition, -1)
-        return leader if leader in self.alive else min(self.alive)
+        return leader if leader in self.alive else None
 
     def _described(self, broker: int, topic: str) -> dict[str, Any]:
         fields = {"topics": [{"name": topic}], "allow_auto_topic_creation": False}
@@ -438,10 +443,12 @@ class Player:
                 self.ends[name, index] = max(self.ends[name, index], self._high_watermark(name, index))
 
     def _high_watermark(self, name: str, index: int) -> int:
-        """Once it has not moved for two looks."""
+        """Once it has not moved for two looks; 0 where no replica is alive."""
         last = -2
         for _ in range(_ROUNDS):
-            leader = self._leader(name, index)
+            leader = self._live_leader(name, index)
+            if leader is None:
+                return 0
             row = self._call(leader, 2, 5, list_fields(name, -1, partition=index))["topics"][0]["partitions"][0]
             if row["error_code"] == 0 and row["offset"] == last:
                 return last
