@@ -13,7 +13,7 @@ from sidecar.changelog import Kind
 from sidecar.exclusive import answers
 from sidecar.exclusive.refusals import Refusals
 from sidecar.exclusive.shared import SharedSessions
-from sidecar.protocol.calls.transactions import InitProducerId
+from sidecar.protocol.calls.transactions import EndTxn, InitProducerId
 from sidecar.v1 import state_pb2 as state
 from tests.unit.exclusive.paper_cluster import GRACE_S, TOPIC, Client, Cluster, Node, cluster
 from tests.wait import wait_until
@@ -261,6 +261,24 @@ async def test_an_epoch_that_is_raised_while_the_master_slot_is_lost_is_not_writ
         first.epoch = 1
         assert await first.send(node, 3, sequence=0) == MOVED
         assert paper.kafka.log().values == [1, 2]
+
+
+async def test_a_slot_that_is_taken_while_the_master_slot_is_lost_is_not_written_under() -> None:
+    async with cluster() as paper:
+        node, first, _ = await two(paper)
+        third = Client(9)
+
+        async def lose(request: Any) -> None:
+            if isinstance(request, EndTxn):
+                paper.kafka.before = None
+                node.whole.shared.close(answers.MOVED)
+
+        paper.kafka.before = lose
+        assert await third.send(node, 3) == MOVED
+        assert paper.kafka.before is None
+        assert paper.kafka.log().values == [1, 2]
+        assert await third.send(node, 3, sequence=0) == 0
+        assert await first.send(node, 4) == 0
 
 
 async def test_each_slot_epoch_is_an_event() -> None:

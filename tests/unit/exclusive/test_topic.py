@@ -279,6 +279,16 @@ async def test_an_epoch_that_ends_while_it_is_raised_is_not_followed_by_the_rais
         assert await owner.send(node, 3, sequence=1) == 0
 
 
+async def test_the_positions_of_a_dropped_epoch_are_its_sessions_and_nobody_elses() -> None:
+    async with cluster() as paper:
+        node, owner = await owned(paper)
+        assert await owner.send(node, 2) == 0
+        node.whole.reopen()
+        rival = Client(8, FENCING)
+        assert [await rival.send(node, value) for value in (3, 4)] == [0, 0]
+        assert paper.kafka.log().values == [1, 2, 3, 4]
+
+
 async def test_an_epoch_is_not_raised_while_the_outcome_of_a_batch_is_unknown() -> None:
     """Its client sends the batch again under its next epoch: only a fence settles whether it is in the log."""
     async with cluster() as paper:

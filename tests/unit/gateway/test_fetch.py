@@ -197,3 +197,14 @@ def test_many_readers_of_one_log_share_polls_and_get_the_same() -> None:
         assert len(setup.fetch._fetching) < len(setup.gateway.clients) + 1  # pyright: ignore[reportPrivateUsage]
 
     play(story)
+
+
+def test_a_broker_that_kept_silent_is_asked_again_after_a_while() -> None:
+    async def story(setup: Setup) -> None:
+        await filled(setup)
+        setup.upstream.fell_silent(1)
+        assert {setup.upstream.live_broker() for _ in range(50)} == {2}
+        await asyncio.sleep(5.1)
+        assert {setup.upstream.live_broker() for _ in range(200)} == {1, 2}
+
+    play(story)

@@ -144,6 +144,7 @@ class Node:
             producers=SimpleNamespace(connected=lambda *_: None, followed_by=lambda _: None, gave_first_id=True),
         )  # fmt: skip
         self.kafka_is_away = False
+        self.while_asked: Callable[[], None] = lambda: None
         self._append, claims.append = claims.append, self._logged  # type: ignore[method-assign]
         upstream: Any = SimpleNamespace(metadata=self._metadata)
         self.resolver = NameResolver()
@@ -151,6 +152,7 @@ class Node:
         self.apis = OwnApis(upstream, topics.nodes, self.resolver, self.governed, self.coordinator, nothing, self.tasks)
 
     async def _metadata(self, request: Any) -> Any:
+        self.while_asked()
         if self.kafka_is_away:
             raise DisconnectedError("broker 1 at 10.1.1.1 is away", sent=True)
         partitions = [SimpleNamespace(partition=number) for number in range(3)]
@@ -729,6 +731,21 @@ def test_a_client_that_leaves_while_it_is_decided_gets_nothing(play: Any) -> Non
         assert answer.error != control.NONE
         await turns(200)
         assert (node.owner("leader"), node.owner(0)) == (None, None)
+
+    play(story)
+
+
+def test_a_client_that_leaves_while_kafka_is_asked_leaves_nothing(play: Any) -> None:
+    """The end of its connection was reported already, and nothing would end what is stored after it."""
+
+    async def story(node: Node) -> None:
+        owner, client = Client(node, 7), Client(node, 8)
+        await owner.own(A, "leader")
+        node.while_asked = client.close
+        asking = client.owns_later(B, "leader", 0)
+        assert (await asking).error == control.UNAVAILABLE
+        assert node.apis.ownerships.tickets.get(B) is None
+        assert not node.coordinator.is_waiting(B)
 
     play(story)
 
