@@ -74,6 +74,20 @@ def test_new_ids_go_out_at_once_and_their_offsets_come_back(client: Client) -> N
     client.finished()
 
 
+def test_a_batch_that_was_sent_keeps_its_bytes_alone_not_what_was_opened_of_it(client: Client) -> None:
+    at_once = client.send(1)
+    client.land()
+    known(client.partition, 2)
+    part, waiting = client.send(2, 3), client.send(4)
+    client.write()
+    assert client.in_flight == [[3]]
+    client.land()
+    assert client.in_flight == [[4]]
+    assert [sent.arrival.content for sent in (at_once, part, waiting)] == [None, None, None]
+    client.land()
+    client.finished()
+
+
 def test_a_session_that_never_gave_ids_need_not(client: Client) -> None:
     batches = [client.send(None, None), client.send(None)]
     client.land(2)
