@@ -299,8 +299,8 @@ def _offered(state: State, event: BatchOffered, facts: Facts, now: float) -> tup
         return state, _MOVED
     if verdict.act is Act.WAIT:
         state = _placed(state, claimant, now, KEPT_S)
-    elif verdict.act is Act.LATER and isinstance(holder, Owned):
-        state = replace(state, ghosts={claimant.connection: now, **state.ghosts})
+    elif verdict.act is Act.LATER and isinstance(holder, Owned) and claimant.connection not in state.ghosts:
+        state = replace(state, ghosts={**state.ghosts, claimant.connection: now})
     elif is_deposed:
         state = _struck(state, claimant, facts.wall_ms)
     return state, verdict
@@ -487,11 +487,11 @@ def _closed(state: State, connection: int, facts: Facts, now: float) -> State:
         for session, place in state.places.items()
         if place.claimant is not None and place.claimant.connection == connection
     ]
-    if its:
-        kept = {session: place._replace(until=now + facts.reconnect_grace) for session, place in its}
+    until = now + facts.reconnect_grace
+    kept = {session: place._replace(until=until) for session, place in its if not session.is_plain}
+    if kept:
         state = replace(state, places={**state.places, **kept})
-        state = _without(state, [session for session in kept if session.is_plain])
-    return state
+    return _without(state, [session for session, _ in its if session.is_plain])
 
 
 def _taken_over(state: State, owner: Owned | None, until: float | None, *, deposes: bool) -> State:
@@ -570,6 +570,9 @@ def _placed(state: State, claimant: Claimant, now: float, patience: float, came:
     if before is not None and before.since <= since:
         kept = Place(claimant, before.since, max(before.until, now + patience))
         return replace(state, places={**state.places, session: kept})
+    if before is None and (not state.waiting or state.places[state.waiting[-1]].since <= since):
+        place = Place(claimant, since, now + patience)
+        return replace(state, places={**state.places, session: place}, waiting=(*state.waiting, session))
     items = [item for item in state.places.items() if item[0] != session]
     behind = len(items)
     while behind and items[behind - 1][1].since > since:
@@ -588,7 +591,10 @@ def _without(state: State, sessions: Iterable[Session]) -> State:
     gone = {session for session in sessions if session in state.places}
     if not gone:
         return state
-    return _queued(state, {session: place for session, place in state.places.items() if session not in gone})
+    places = dict(state.places)  # a copy and a few deletions cost less than a loop over a long queue
+    for session in gone:
+        del places[session]
+    return _queued(state, places)
 
 
 def _queued(state: State, places: Mapping[Session, Place]) -> State:
@@ -597,7 +603,9 @@ def _queued(state: State, places: Mapping[Session, Place]) -> State:
 
 def _struck(state: State, claimant: Claimant, wall_ms: int) -> State:
     """Note a try of a deposed session, or of another one on its connection."""
-    session, tainted = claimant.session, state.tainted | {claimant.connection}
+    session, tainted = claimant.session, state.tainted
+    if claimant.connection not in tainted:
+        tainted |= {claimant.connection}
     if session.is_plain:
         return replace(state, tainted=tainted)
     if session in state.listed:

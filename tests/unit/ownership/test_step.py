@@ -332,6 +332,13 @@ def test_a_queue_that_ends_is_walked_through_a_few_times_however_many_wait(event
     assert walked.walks <= 3
 
 
+def test_the_last_to_come_takes_a_place_without_a_walk_through_the_queue() -> None:
+    walked = Walked({session: Place(None, 0.0, 90.0) for session in MANY})
+    state = wait(State(FULL, places=walked, waiting=tuple(MANY), pruned_at=1.0), "last", 1.0)
+    assert state.waiting == (*MANY, "last")
+    assert walked.walks == 0
+
+
 # The refused --------------------------------------------------------------------------------------------------------
 
 
@@ -349,6 +356,13 @@ def test_a_deposed_session_that_tries_again_is_remembered_until_the_changelog_li
     assert state.tainted == {5, 6}
     assert state.struck == {"pid:1": 1_000, "pid:2": 2_000}
     assert after(state, listing("pid:1"), ClaimEnded(Session("pid:9"))).struck == {"pid:2": 2_000}
+
+
+def test_a_refused_session_that_tries_again_costs_no_copy_of_what_is_known_of_the_others() -> None:
+    ghost = BatchOffered(Claimant(Session("conn:9"), "billing", is_named=True, connection=9))
+    state = after(strike(State(PLAIN), "pid:1", 5, 1_000), ghost)
+    assert strike(state, "pid:1", 5, 2_000).tainted is state.tainted
+    assert after(state, ghost, now=NOW + 1).ghosts is state.ghosts
 
 
 def test_tries_of_a_listed_session_are_displaced_by_nobody_and_others_are_bounded() -> None:
