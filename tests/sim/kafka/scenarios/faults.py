@@ -103,6 +103,9 @@ def followers_do_not_lead(talk: Trouble) -> list[Any]:
         found.append(talk.ask(broker, 21, 1, deleting)["topics"][0]["partitions"][0]["error_code"])
         asked = {"topics": [{"name": topic, "partition_indexes": [0]}]}
         found.append(talk.ask(broker, 61, 0, asked)["topics"][0]["partitions"][0]["error_code"])
+        marker = {"producer_id": 1, "producer_epoch": 0, "transaction_result": False, "coordinator_epoch": 0, **asked}
+        written = talk.ask(broker, 27, 1, {"markers": [marker]})["markers"][0]
+        found.append(written["topics"][0]["partitions"][0]["error_code"])
     found.append(read_row(talk.fetch(topic, broker=3))[0])
     early = talk.ask(2, 1, 10, fetch_fields(topic))["responses"][0]["partitions"][0]
     return [*found, early["error_code"]]
