@@ -90,8 +90,6 @@ class Backlogs:
             await asyncio.wait({task}, timeout=wait)
             if not task.done():
                 return None
-            if count.task is task:
-                count.task = None
             task.result()
         if count.records > limit:
             return True
@@ -104,9 +102,7 @@ class Backlogs:
             found = self._counts[stretch] = _Count(now, stretch.offset)
         self._counts.move_to_end(stretch)
         if len(self._counts) > _REMEMBERED:
-            oldest = next((key for key, count in self._counts.items() if count.task is None), None)
-            if oldest is not None:
-                del self._counts[oldest]
+            del self._counts[next(key for key, count in self._counts.items() if count.task is None)]
         return found
 
     async def _read(self, stretch: Stretch, count: _Count, end: int, limit: int) -> None:
@@ -119,6 +115,7 @@ class Backlogs:
                         count.next = min(error.start, end)  # records that retention deleted do not count
         finally:
             self._under_way -= 1
+            count.task = None  # also if nobody asks again: else it would never be forgotten
 
     async def _read_on(self, stretch: Stretch, count: _Count, end: int, limit: int) -> None:
         logs = self._logs.bound(stretch.topic_id)

@@ -480,9 +480,16 @@ class Player:
             self._until(self._are_replicated, "followers know the high watermarks")
             if fault.what == "freeze":
                 self.frozen.add(broker)
-            getattr(talk, fault.what)(broker)
+            # a killed broker is no eligible leader any more (KIP-966): what it has alone would have none for good
+            what = "stop" if fault.what == "kill" and self._has_alone(broker) else fault.what
+            getattr(talk, what)(broker)
             self.alive.discard(broker)
         self.settle()
+
+    def _has_alone(self, broker: int) -> bool:
+        """Whether there is a partition whose only replica is there."""
+        places = [(name, index) for name, count in self.partitions.items() for index in range(count)]
+        return any(self._replicas(1, *place) == [broker] for place in places)
 
     def _are_replicated(self) -> bool:
         """Whether all replicas have the same high watermarks, as their answers to readers say (KIP-392)."""
