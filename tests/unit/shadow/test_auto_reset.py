@@ -143,6 +143,18 @@ async def test_the_count_that_was_used_longest_ago_is_forgotten(monkeypatch: pyt
         assert bool(log.fetched) is reads
 
 
+async def test_a_count_that_nobody_came_back_for_is_forgotten_like_any_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(auto_reset, "_REMEMBERED", 3)
+    log = Log(*[records(offset) for offset in range(10)])
+    counts = backlogs(log)
+    for offset in range(8):
+        log.open.clear()
+        assert await counts.passes(stretch(offset), 10, 1, 0.0) is None
+        log.open.set()
+        await asyncio.sleep(1)
+    assert len(counts._counts) == 3
+
+
 async def test_a_log_that_cannot_be_read_is_an_error_and_read_again_the_next_time() -> None:
     log = Log(records(0, 10))
     counts = backlogs(log)
