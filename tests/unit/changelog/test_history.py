@@ -67,6 +67,11 @@ async def test_the_newest_of_a_quiet_topic_are_found_behind_thousands_of_others(
         async with follow(kafka, partition, newest, "quiet") as found:
             assert await anext(found) is None
             assert await some(found, len(offsets)) == [(offset, "quiet") for offset in offsets]
+    async with follow(kafka, partition, 9, "quiet") as found:
+        nothing = 0
+        while await anext(found) is None:
+            nothing += 1
+        assert nothing == 4, "once the end is known, and behind each part of the search"
     async with follow(kafka, partition, 1_000, "loud") as found:
         assert (await some(found, 1_000))[0] == (9_003, "loud")
         await add(kafka, partition, "quiet", "loud")

@@ -164,6 +164,9 @@ async def test_waiting_ends_with_its_timeout_and_with_the_reading(kafka: Simulat
     for ended in (*waiting, tailer.reached(Offset(0)), tailer.seen(WRITER), tailer.read_to_end(10)):
         with pytest.raises(ChangelogError, match="stopped"):
             await ended
+    await log(orders=1)
+    await kafka.pause(5)
+    assert len(tailer.view) == 0
 
 
 async def test_a_listener_that_fails_ends_the_reading_for_all_to_see(kafka: SimulatedKafka, log: Any) -> None:

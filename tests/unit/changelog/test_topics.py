@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from sidecar.changelog import ChangelogError, ChangelogLostError, MisconfiguredError, TopicNames, open_topics
+from sidecar.changelog import Changelog, ChangelogError, ChangelogLostError, MisconfiguredError, TopicNames, open_topics
 from sidecar.network.backoff import RetryTimeoutError
 from sidecar.protocol.caller import UnknownTopicError
 from sidecar.protocol.calls.admin import ConfigResource, CreatePartitions, CreateTopics, DescribeConfigs, Resource
@@ -60,6 +60,13 @@ async def test_a_topics_snapshots_stay_where_they_are_when_partitions_are_added(
     topics = [f"orders-{number}" for number in range(40)]
     assert [after.snapshots_of(topic) for topic in topics] == [before.snapshots_of(topic) for topic in topics]
     assert {before.snapshots_of(topic).partition for topic in topics} == set(range(8))
+
+
+async def test_a_fence_covers_the_ownership_topic_and_the_snapshots_of_a_topic_with_ids(changelog: Changelog) -> None:
+    kept = changelog.snapshots_of("orders")
+    assert kept == changelog.topics.snapshots_of("orders")
+    assert changelog.fenced() == {NAMES.ownership: [0]}
+    assert changelog.fenced("orders") == {NAMES.ownership: [0], NAMES.snapshots: [kept.partition]}
 
 
 async def test_somebodys_smaller_snapshot_topic_is_used_as_it_is(kafka: SimulatedKafka) -> None:

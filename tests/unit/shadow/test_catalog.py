@@ -74,10 +74,13 @@ async def test_a_shadow_that_cannot_be_leaves_nothing(
     await nodes.kafka.create("payments")
     made = await there.catalog.create("orders", "audit")
     topics = {*nodes.kafka.cluster.controller.topics}
+    changes: list[object] = []
+    there.catalog.changed = changes.append
     with pytest.raises(error, match=None if error is LookupError else "is a shadow|already|internal|no name"):
         await here.catalog.create(source, name)
     assert {*nodes.kafka.cluster.controller.topics} == topics
     assert there.catalog.all() == [made]
+    assert changes == [], "no topic was taken for a shadow, not even for a moment"
 
 
 async def test_a_name_that_is_taken_is_said_with_what_has_it(nodes: Nodes, pair: tuple[Node, Node]) -> None:

@@ -122,6 +122,9 @@ async def test_many_groups_of_a_broker_are_asked_for_in_portions(
     await fresh(nodes)
     await node.cursors.cursors.of("audit")
     assert max(len(request.groups) for request in node.upstream.requests(OffsetFetch)) == 2, "of two partitions each"
+    monkeypatch.setattr("sidecar.shadow.cursors._OFFSETS_AT_ONCE", 1)
+    await fresh(nodes)
+    assert len(await node.cursors.cursors.of("audit")) == 25, "one group at least"
 
 
 async def test_a_group_with_members_is_shown_with_them_and_one_that_is_gone_is_left_out(

@@ -79,6 +79,11 @@ async def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) ->
     for key in range(10):
         await recent.answer(key, counted)
     assert len(recent._kept) == 3
+    await asyncio.sleep(6)
+    await recent.answer("new", counted)
+    asked = counted.asked
+    await recent.answer("new", counted)
+    assert counted.asked == asked, "old answers have made room"
 
 
 async def test_closing_cancels_who_waits() -> None:

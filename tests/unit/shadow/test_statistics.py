@@ -115,6 +115,7 @@ async def test_a_deleted_shadow_leaves_no_numbers_to_the_next_of_its_name(nodes:
     node.cursors.readers.answered_one(7, b"orders", 300)
     node.cursors.statistics.reset("audit", 2)
     node.cursors.statistics.reset("audit", 1)
+    assert node.cursors.readers.of(b"orders") == NOTHING, "it is no shadow"
     found = node.cursors.statistics.all()[1]
     assert (found.resets, found.reading.readers, found.lag) == (3, 1, Lag(1, 20, 20))
     await node.catalog.delete("audit")

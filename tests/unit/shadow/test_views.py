@@ -95,6 +95,15 @@ def test_a_log_that_goes_by_two_names_is_not_read_in_one_go() -> None:
     ]
 
 
+def test_shadows_and_other_topics_are_asked_for_apart_where_that_is_wanted() -> None:
+    """A request that is checked afterwards names topics of one kind."""
+    shadow, other, more, again = (
+        Read(Part(b"audit"), b"orders"), Read(Part(b"a"), b"a"), Read(Part(b"b"), b"b"), Read(Part(b"copy"), b"orders"),
+    )  # fmt: skip
+    assert layers([shadow, other, more, again]) == [[shadow, other, more], [again]]
+    assert layers([shadow, other, more, again], apart=True) == [[shadow], [other, more], [again]]
+
+
 @given(st.lists(st.tuples(st.sampled_from([b"a", b"b"]), st.integers(0, 2)), max_size=12))
 def test_no_layer_has_a_partition_of_a_log_twice_and_none_is_lost(asked: list[tuple[bytes, int]]) -> None:
     reads = [Read(Part(b"name %d" % number, partition), log) for number, (log, partition) in enumerate(asked)]
