@@ -160,6 +160,10 @@ def test_a_plain_owner_is_not_awaited_from_another_node() -> None:
     assert after(None, RecordRead(RECORD, 9, 3, there)).current(NOW) is None
 
 
+def test_an_owner_that_is_awaited_from_another_node_is_still_released_in_redis_if_it_does_not_come() -> None:
+    assert after(AWAITED_NOW, ServedElsewhere(), now=NOW + 1).holder == replace(AWAITED_NOW, until=LATER + 1)
+
+
 def test_an_awaited_owner_holds_the_topic_until_its_time_is_over() -> None:
     assert is_held(AWAITED, NOW)
     assert not is_held(AWAITED, LATER)
@@ -379,9 +383,10 @@ def test_nothing_is_left_of_a_connection_that_is_gone() -> None:
     for connection in range(100, 200):
         ghost = Claimant(Session(f"conn:{connection}"), "billing", is_named=True, connection=connection)
         state = after(state, BatchOffered(ghost))
-        state = strike(state, f"conn:s{connection}", connection, 0)
         state = wait(state, f"conn:w{connection}", NOW, connection + 1000)
-        state = after(state, ConnectionClosed(connection), ConnectionClosed(connection + 1000))
+        state = strike(state, f"conn:s{connection}", connection + 2000, 0)
+        for closed in (connection, connection + 1000, connection + 2000):
+            state = after(state, ConnectionClosed(closed))
     assert state == replace(State(PLAIN), places={}, pruned_at=state.pruned_at)
 
 
