@@ -56,3 +56,29 @@ async def test_a_record_that_was_written_while_the_node_stood_still_sets_no_cloc
     finally:
         await tailer.close()
     assert clock.now_ms() / 1000 >= began + HOUR_S - 60
+
+
+class Moved(Machine):
+    """The leader that showed an empty log had lost the cluster: the next one has a record from an hour before."""
+
+    async def call(self, broker: int, request: Any, **options: Any) -> Any:
+        if not isinstance(request, FetchPartition):
+            return {PARTITION: ListedOffset(0, -1, Offset(0), 0)}
+        self.answers += 1
+        if self.answers > 3:
+            return await asyncio.Event().wait()
+        error, records = (6, b"") if self.answers == 2 else (0, bytes(self.record()) if self.answers == 3 else b"")
+        end = Offset(int(self.answers == 3))
+        return Fetched(error, end, end, Offset(0), records)
+
+
+async def test_the_end_that_a_former_leader_showed_sets_no_clock_back() -> None:
+    an_hour_later = time.time() + HOUR_S
+    clock = Clock(wall=lambda: an_hour_later, elapsed=lambda: 0.0)
+    tailer = Tailer(cast(Any, Moved()), PARTITION, UUID(int=1), clock=clock)
+    tailer.start()
+    try:
+        await tailer.reached(Offset(0), timeout=10)
+    finally:
+        await tailer.close()
+    assert clock.now_ms() / 1000 >= an_hour_later - 60
