@@ -264,6 +264,11 @@ def test_a_session_that_has_not_tried_for_five_seconds_is_gone() -> None:
     assert queue(state, 5.4) == ("b", "a")
 
 
+def test_a_batch_does_not_shorten_a_place_that_a_claim_by_request_keeps() -> None:
+    state = wait(after(State(FULL), PlaceKept(claimant("a"), 60.0, 0.0), now=0.0), "a", 1.0)
+    assert queue(state, 59.0) == ("a",)
+
+
 def test_a_queue_is_looked_through_four_times_a_second_at_most() -> None:
     state = after(wait(State(FULL), "a", 0.0), TimePassed(), now=4.9)
     assert after(state, TimePassed(), now=5.1) is state
