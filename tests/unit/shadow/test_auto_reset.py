@@ -149,10 +149,13 @@ async def test_a_count_that_nobody_came_back_for_is_forgotten_like_any_other(mon
     counts = backlogs(log)
     for offset in range(8):
         log.open.clear()
+        log.fetched.clear()
         assert await counts.passes(stretch(offset), 10, 1, 0.0) is None
         log.open.set()
         await asyncio.sleep(1)
     assert len(counts._counts) == 3
+    assert await counts.passes(stretch(7), 10, 1, 0.0) is True
+    assert log.fetched == [7, 8], "the newest is still there, and not counted again"
 
 
 async def test_a_log_that_cannot_be_read_is_an_error_and_read_again_the_next_time() -> None:
