@@ -57,6 +57,10 @@ async def test_what_a_log_has_deleted_is_known_by_its_start() -> None:
     found.note(b"orders", 0, 0, struct.pack(">ihqqqiii", 0, 0, 20, 20, 5, -1, -1, 0))
     for isolation in (0, 1):
         assert [found.is_deleted(question(offset, isolation)) for offset in (4, 5)] == [True, False]
+    of_committed = ends()
+    of_committed.note(b"orders", 0, 1, struct.pack(">ihqqqiii", 0, 0, 20, 20, 5, -1, -1, 0))
+    for isolation in (0, 1):
+        assert [of_committed.is_deleted(question(offset, isolation)) for offset in (4, 5)] == [True, False]
     note(found, 20, 20, isolation=1)
     for isolation in (0, 1):
         assert [found.is_deleted(question(offset, isolation)) for offset in (4, 5)] == [True, False]

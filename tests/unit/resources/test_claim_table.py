@@ -156,6 +156,39 @@ def test_a_topic_overlaps_with_its_partitions_in_one_group() -> None:
     assert set(table.owners) == {wish(1).key}
 
 
+def test_who_waits_for_a_part_of_a_topic_or_for_all_of_it_has_its_turn_when_the_other_is_free() -> None:
+    for owned, waited in ((-1, 3), (3, -1)):
+        table = new_table()
+        ask(table, request("a", wish(owned)))
+        waiting, later = (request(session, wish(waited), mode=control.WAIT_FOR_EXCLUSIVE) for session in "bc")
+        for asked in (waiting, later):
+            assert ask(table, asked)[1].ready == []
+        effects = table.apply(table.release([wish(owned).key]))
+        assert [ready.token for ready in effects.ready] == [waiting.token]
+        of_owned = request("d", wish(owned), mode=control.WAIT_FOR_EXCLUSIVE)
+        assert ask(table, of_owned)[0].prospect is Prospect.WAIT, "it overlaps with what others wait for"
+
+
+def test_a_refusal_names_the_owner_with_the_highest_generation() -> None:
+    table = new_table()
+    for session, asked, what in (("a", 2, 1), ("b", 9, 2), ("c", 5, 3)):
+        assert generation(table, session, asked, what) == 1
+        ask(table, request(session, wish(what, asked)))
+    (answer,) = table.judge(request("d", wish(-1))).ownerships
+    assert (answer.error, answer.owner_session, answer.generation) == (control.HELD, "b", 9)
+    assert not answer.resource.HasField("partition"), "of what was asked for"
+
+
+def test_limits_are_reached_exactly() -> None:
+    limits = ClaimLimits(1, of_principal=5, claims=10, places=10)
+    assert [bool(limits.claims_fault(8, more, "", 0, more)) for more in (2, 3)] == [False, True]
+    assert not limits.claims_fault(10, 0, "", 0, 0)
+    assert [bool(limits.claims_fault(0, 1, "User:a", 4, gained)) for gained in (1, 2)] == [False, True]
+    assert not limits.claims_fault(0, 1, "User:a", 9, 0), "it gains nothing"
+    assert [bool(limits.places_fault(8, more, "", 0)) for more in (2, 3)] == [False, True]
+    assert [bool(limits.places_fault(0, 1, "User:a", taken)) for taken in (4, 5)] == [False, True]
+
+
 def test_the_same_token_never_claims_twice() -> None:
     table = new_table()
     first = request("a", wish("x"), wish("y"), mode=control.EXCLUSIVE_WITH_FENCING)
