@@ -139,7 +139,9 @@ class State:
     struck: Mapping[str, int] = field(default_factory=lambda: _NO_TRIES)
     """The last try (Unix ms) of sessions that were answered PRODUCER_FENCED and are not in `listed`."""
     again: Mapping[str, int] = field(default_factory=lambda: _NO_TRIES)
-    """The same for sessions in `listed`, with an earlier try. Sessions outside the list never displace them."""
+    """The same for sessions that were in `listed` then, with an earlier try; a later record may have dropped them.
+    Sessions outside the list never displace them.
+    """
 
     @property
     def generation(self) -> int:

@@ -229,7 +229,8 @@ def step(state: State, event: Event, facts: Facts, now: float) -> tuple[State, V
     """The next state, and what to do with a batch that was offered. `now` is monotonic seconds."""
     after, verdict = _step(state, event, facts, now)
     if after is not state:
-        assert_step(state, after, moves_holder=isinstance(event, _MOVES_HOLDER))
+        moves, reads = isinstance(event, _MOVES_HOLDER), isinstance(event, RecordRead)
+        assert_step(state, after, moves_holder=moves, reads=reads)
     return after, verdict
 
 

@@ -37,7 +37,6 @@ def test_a_sound_state() -> None:
         ({"floor": -1}, "begin at 0"),
         ({"waiting": ()}, "has a place"),
         ({"struck": {f"pid:{number}": 0 for number in range(STRUCK_KEPT + 1)}}, "bounded"),
-        ({"again": {"pid:7": 0}}, "listed"),
         ({"holder": replace(OWNER, session=Session(""))}, "is a session"),
         ({"holder": replace(OWNER, connections=frozenset())}, "is connected"),
         ({"holder": Leaving(SESSION, "", AccessMode.EXCLUSIVE, 3, frozenset({1}))}, "not absent"),

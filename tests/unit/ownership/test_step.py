@@ -173,6 +173,12 @@ def test_an_awaited_owner_holds_the_topic_until_its_time_is_over() -> None:
     assert State(AWAITED).seconds_left(NOW) is None, "another node lets it go, or a newcomer takes it"
 
 
+def test_a_record_that_was_older_counts_again_when_the_changelog_has_lost_the_newer_one() -> None:
+    read = RecordRead(records.Ownership(session="pid:1", generation=4), 9, 0, IN_REDIS)
+    lost = RecordRead(records.Ownership(session="pid:1", generation=3), 5, 0, IN_REDIS)
+    assert after(None, read, RecordRead(None, -1, 0, None), lost).generation == 3
+
+
 def test_the_generation_is_the_records_or_the_highest_of_any_overlapping_slot() -> None:
     assert State().generation == 0
     read = after(None, RecordRead(RECORD, 9, 5, None))
@@ -381,6 +387,15 @@ def test_tries_of_a_listed_session_are_displaced_by_nobody_and_others_are_bounde
     assert (state.tries["pid:1"], len(state.tries)) == (5_000, 1_001)
     assert "pid:2009" in state.tries
     assert "pid:1" not in after(state, ClaimEnded(Session("pid:9"))).tries
+
+
+@pytest.mark.parametrize("newer", [RecordRead(RECORD, 12, 0, IN_REDIS), Recorded(RECORD, 12)])
+def test_a_try_of_a_listed_session_is_kept_for_the_next_record_though_one_does_not_list_it_any_more(
+    newer: Event,
+) -> None:
+    """Another node writes it without knowing of the try, or the list is full."""
+    state = strike(after(State(), listing("pid:7")), "pid:7", 5, 1_000)
+    assert after(state, newer).tries == {"pid:7": 1_000}
 
 
 def test_nothing_is_left_of_a_connection_that_is_gone() -> None:
