@@ -140,6 +140,17 @@ def test_a_tombstone_takes_a_record_away_once(log: Log) -> None:
     assert list(log.view.of_topic("orders")) == []
 
 
+def test_a_slot_stays_open_when_another_record_of_it_goes(log: Log) -> None:
+    slot, writer = shared_slot(1), stamp(7, 0)
+    shift = Key(Kind.SEQUENCE_BASE, "orders", slot, 0)
+    log.append(Record(Key(Kind.SLOT, "orders", slot), state.Slot(producer_id=7)), writer)
+    log.append(Record(shift, state.SequenceBase(base=1)), writer)
+    log.append(Record(shift, None), writer)
+    assert list(log.view.opened("orders")) == [slot]
+    log.append(Record(Key(Kind.SLOT, "orders", slot), None), writer)
+    assert log.view.opened("orders") == {}
+
+
 @pytest.mark.parametrize("late", [state.Policy(version=1), None], ids=["a policy", "a deletion"])
 def test_what_an_earlier_change_of_a_policy_wrote_late_counts_for_nothing(log: Log, late: state.Policy | None) -> None:
     """Kafka refuses it as long as it remembers the epoch; the view does so always."""
