@@ -473,6 +473,18 @@ async def test_a_connection_that_carried_no_batch_ends_the_grace_if_it_is_the_ow
         assert isinstance(node.holder, Owned)
 
 
+async def test_a_connection_of_the_owner_that_opens_as_its_release_begins_keeps_the_topic() -> None:
+    async with cluster() as paper:
+        node, owner = await owned(paper)
+        node.close(owner)
+        back = Client(7)
+        assert node.whole.busy
+        assert node.whole.join(back.session, back.connection)
+        await node.settled()
+        assert isinstance(node.holder, Owned)
+        assert node.reports("released") == []
+
+
 async def test_an_owner_that_left_during_its_takeover_loses_the_topic_after_it() -> None:
     async with cluster() as paper:
         node, owner = paper.node(), Client(7)
