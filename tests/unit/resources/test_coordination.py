@@ -365,6 +365,15 @@ async def test_a_sessions_grace_ends_in_time_and_not_with_the_next_tick(cluster:
         assert room.owners == {}
 
 
+async def test_a_node_that_coordinates_no_more_has_no_grace_to_look_after(room: Room) -> None:
+    await room.caller().own(wish("leader"))
+    sessions = room.coordinator.state.sessions
+    sessions.wait_for(["pid:9"], room.coordinator.state.now() + 60.0)
+    assert sessions.next_end() is not None
+    await room.coordinator.lease.drain()
+    assert sessions.next_end() is None
+
+
 async def test_the_end_of_a_session_is_written_once(room: Room, cluster: Cluster) -> None:
     """Though its append takes as long as several ticks."""
     one = room.caller()
