@@ -144,6 +144,8 @@ class Keeper:
             terms = await read_keep_alives(self._upstream, names)
         except (UpstreamError, TimeoutError) as error:
             self._failed(names[0], error)
+            with suppress(UpstreamError, TimeoutError):  # compaction does not wait for a broker that is away
+                await protect_ids(self._upstream, topics, self._governed.hooks)
             return
         except KafkaError as error:  # this node may not see them
             self._failed(names[0], error)

@@ -62,10 +62,10 @@ def _stop(play: Play, node: int, lasts: float, name: str, *, timers_first: bool 
     if not host.alive or host.frozen:
         return
     loop.freeze(host)
-    play.stood_still[host.name] = math.inf
+    play.stood_still[node] = math.inf
 
     def thaw() -> None:
-        play.stood_still[host.name] = play.world.now
+        play.stood_still[node] = play.world.now
         if host.alive and host.frozen:
             play.effect(name, int(bool(host.held)))
             slept = play.world.now - began if name == "node suspended" else 0.0

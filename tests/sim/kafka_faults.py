@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING, Final
 
 from tests.sim.collect import OWNERSHIP
@@ -27,26 +26,14 @@ def kill_broker(play: Play, broker: int, lasts: float) -> None:
     found = play.world.cluster.brokers[broker]
     if found.alive:
         found.kill()
-        _away(play, broker, lasts, found.start)
+        play.later(lasts, found.start)
 
 
 def freeze_broker(play: Play, broker: int, lasts: float) -> None:
     found = play.world.cluster.brokers[broker]
     if found.alive and not found.frozen:
         found.freeze()
-        _away(play, broker, lasts, found.thaw)
-
-
-def _away(play: Play, broker: int, lasts: float, comes_back: Callable[[], object]) -> None:
-    """A broker is back when this is over."""
-    host = f"kafka-{broker}"
-    play.stood_still[host] = math.inf
-
-    def back() -> None:
-        play.stood_still[host] = play.world.now
-        comes_back()
-
-    play.later(lasts, back)
+        play.later(lasts, found.thaw)
 
 
 def named(play: Play, topic: str) -> str:
@@ -221,8 +208,8 @@ def clean(play: Play, topic: str, after: float = 0.0) -> None:
 
 
 def _had_time(play: Play, replica: Replica, seconds: float) -> bool:
-    """Whether the first record is so old, and is protected, or no node stood still, and no broker was away, since: then
-    nodes could not protect it, and Kafka's cleaner does not wait for them.
+    """Whether the first record is so old, and is protected, or no node stood still since: one that does protects
+    nothing, and Kafka's cleaner does not wait for it.
     """
     since = play.world.now - seconds
     could = (
@@ -299,7 +286,7 @@ def stop_broker(play: Play, broker: int, lasts: float) -> None:
     if found.alive:
         found.stop()
         play.effect("broker stopped")
-        _away(play, broker, lasts, found.start)
+        play.later(lasts, found.start)
 
 
 def lag_metadata(play: Play, broker: int, seconds: float, lasts: float) -> None:

@@ -90,8 +90,8 @@ class Play:
         self.over = False
         self._clients = 0
         self._heals: list[Callable[[], None]] = []
-        self.stood_still: dict[str, float] = {}
-        """By host: when a node went on that was stopped, or a broker that was also dead; infinity until then."""
+        self.stood_still: dict[int, float] = {}
+        """By node: when it was stopped last, and went on; infinity while it stands still."""
         self.wall_ms = world.scheduler.wall_ms
         self.inside = Inside(world)
         self.watch = Watch(world)

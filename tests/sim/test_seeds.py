@@ -64,12 +64,16 @@ SCENES = {
 }
 """Seeds whose histories have each of the scenes (`RARE`)."""
 REMOVED = {
-    38: "topic deleted", 45: "node killed", 182: "cleaning set", 350: "records deleted", 410: "answers compared",
-    492: "broker_killed", 5274: "node frozen",
-}  # fmt: skip
-"""Plain seeds that find the mutants of what is removed (`mutants/removals.py`), and what takes effect in them. In 492
-and 5274 a topic with ids was compacted while brokers were away, or all nodes stood still: no node could protect it, so
-now it is compacted later. In 410 two replicas had cleaned a marker at moments of their own.
+    38: ("topic deleted", "a source is created again under its shadow's readers"),
+    45: ("node killed", "records are deleted through a node that dies before its next snapshot"),
+    182: ("cleaning set", "compaction would take a record whose id no snapshot has"),
+    350: ("records deleted", "a fence's marker is deleted"),
+    410: ("answers compared", "two replicas clean a marker, each at its own moment"),
+    492: ("broker_killed", "brokers are away while a node has to protect ids from compaction"),
+    5274: ("node frozen", "all nodes stand still when a topic with ids would be compacted: no node could survive that"),
+}
+"""Plain seeds that find the mutants of what is removed (`mutants/removals.py`): what takes effect in them, and what is
+in their histories.
 """
 
 

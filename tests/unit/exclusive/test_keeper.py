@@ -85,6 +85,7 @@ class Node:
         self.of_brokers: Any = SHORT
         self.read_at: list[float] = []
         self.protects: list[Exception] = []
+        self.protected = 0
         self.rounds: list[list[str]] = []
         self.round_error: Exception | None = None
         self.failures: list[tuple[str, str]] = []
@@ -123,6 +124,7 @@ class Node:
         return {name: self.terms[name] for name in names if name in self.terms}
 
     async def _protect_ids(self, *_: Any) -> None:
+        self.protected += 1
         if self.protects:
             raise self.protects.pop()
 
@@ -219,6 +221,7 @@ def test_settings_that_cannot_be_read_now_are_read_with_the_next_tick(play: Any)
     node = play(2.5, Topic("orders"), terms=AWAY)
     assert (len(node.read_at), node.topics[0].readings, node.gone) == (3, [], [])
     assert node.failures == [("orders", "away")] * 3
+    assert node.protected == 3, "compaction does not wait for a broker that is away"
     node = play(2.5, Topic("orders"), protects=[AWAY])
     assert (len(node.read_at), len(node.failures)) == (2, 1), "compaction does not wait for a minute"
     assert play(2.5).read_at == []
