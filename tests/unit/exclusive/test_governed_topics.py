@@ -21,6 +21,7 @@ from sidecar.exclusive.policies import PolicyFields, Scope
 from sidecar.fencing.expiry import DEFAULT_KEEP_ALIVE
 from sidecar.protocol.errors import ErrorCode
 from sidecar.protocol.ids import ProducerEpoch, ProducerId, Stamp
+from sidecar.protocol.session import Caller
 from tests.unit.exclusive.paper_cluster import GRACE_S, TOPIC, Client, Cluster, Node, boot, cluster
 from tests.wait import wait_until
 
@@ -178,6 +179,7 @@ async def test_a_topic_that_its_node_has_forgotten_is_forgotten_by_others(how: s
     async with owned() as (paper, _node, _governed, _owner):
         other, later = room(paper)
         found = later.topic(TOPIC)
+        assert later.bindings.check(Client(7).session, Caller("User:app", "stranger")) is not None
         if how == "serving":
             found.serving = True
         elif how == "a client waits":
@@ -189,6 +191,8 @@ async def test_a_topic_that_its_node_has_forgotten_is_forgotten_by_others(how: s
         assert serving is not None
         paper.kafka.append_records([record.encode()], Stamp(ProducerId(serving.value.producer_id), ProducerEpoch(9)))
         other.read()
+        stranger = Caller("User:app", "stranger")
+        assert later.bindings.check(Client(7).session, stranger) is None, "what was bound by it is free"
         assert (TOPIC in later._topics) is (how != "idle")
         assert other.reports("topic_forgotten") == ([(TOPIC,)] if how == "idle" else [])
 

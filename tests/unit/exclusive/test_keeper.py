@@ -93,6 +93,7 @@ class Node:
         self.assumed: list[KeepAlive] = []
         self.renewals: list[tuple[str, Any]] = []
         self.producers: Any = {}
+        self.look_takes_s = 0.0
         self.view = View()
         hooks = SimpleNamespace(fence_renewed=lambda *renewal: self.renewals.append(renewal))
         governed: Any = SimpleNamespace(
@@ -135,6 +136,7 @@ class Node:
 
     def _witness(self, *_: Any) -> Any:
         async def producers(_: Any) -> Any:
+            await asyncio.sleep(self.look_takes_s)
             if isinstance(self.producers, Exception):
                 raise self.producers
             return self.producers
@@ -300,3 +302,15 @@ def test_leaders_that_cannot_be_asked_are_asked_again(play: Any) -> None:
     node = play(4.5 + 3, topic, story=story, producers=AWAY)
     assert topic.notes == ["asked", "wrote"] * 2, "every five seconds"
     assert node.failures == [("orders", "away")] * 2
+
+
+def test_leaders_that_are_slow_to_answer_are_not_asked_again_meanwhile(play: Any) -> None:
+    topic = Topic("orders")
+
+    async def story(node: Node) -> None:
+        for _ in range(12):
+            topic.wants_look = True
+            await asyncio.sleep(1)
+
+    play(1, topic, story=story, producers=AWAY, look_takes_s=20.0)
+    assert topic.notes == ["asked"]

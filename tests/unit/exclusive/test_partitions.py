@@ -163,7 +163,9 @@ async def test_the_fences_of_all_slots_are_renewed_at_their_epochs() -> None:
     async with cluster() as paper:
         node, first, second = await two(paper)
         paper.kafka.calls.clear()
+        fenced_at = node.topic.upkeep.fenced_at
         await node.topic.keep_alive()
+        assert node.topic.upkeep.fenced_at > fenced_at
         assert paper.kafka.calls.count(EndTxn) >= 3
         assert InitProducerId not in paper.kafka.calls
         assert [await first.send(node, 3), await second.send(node, 4, partition=1)] == [0, 0]

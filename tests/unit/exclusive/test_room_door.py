@@ -90,8 +90,11 @@ class Producer:
     def is_alive(self) -> bool:
         return self.alive
 
-    def sends(self, value: int, partition: int = 0, topic: str = TOPIC, sequence: int | None = None) -> None:
+    def sends(
+        self, value: int, partition: int = 0, topic: str = TOPIC, sequence: int | None = None, *, breaks: bool = False
+    ) -> None:
         batch = self.paper.batch(value, partition=partition, sequence=sequence)
+        batch[-1] ^= breaks
 
         def done(result: ProduceResult) -> None:
             self.heard.set()
@@ -194,6 +197,15 @@ def test_a_batch_of_a_client_that_left_while_it_waited_begins_nothing() -> None:
         await asyncio.sleep(1)
         assert setup.paper.kafka.log().values == []
         assert not setup.room.producers.has_clients(setup.room.topic(TOPIC))
+
+    play(story)
+
+
+def test_a_batch_whose_bytes_do_not_fit_its_crc_is_refused() -> None:
+    async def story(setup: Setup) -> None:
+        owner = Producer(setup, 7)
+        assert (await owner.answered(1, sequence=0, breaks=True))[1] == ErrorCode.CORRUPT_MESSAGE
+        assert (await owner.answered(1, sequence=0))[1] == 0
 
     play(story)
 

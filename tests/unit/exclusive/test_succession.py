@@ -10,7 +10,7 @@ import pytest
 from sidecar.changelog import Position, pack_positions, unpack_positions
 from sidecar.exclusive import records, succession
 from sidecar.exclusive.requests import Purpose, Request
-from sidecar.exclusive.succession import REMEMBERED_MS
+from sidecar.exclusive.succession import REMEMBERED_MS, next_positions
 from sidecar.forwarder.sequences import MODULUS, RefusedSequences, SequenceSpace, Verdict
 from sidecar.protocol.ids import ClientSequence as Client
 from sidecar.protocol.ids import ProducerEpoch, ProducerId, Stamp
@@ -54,6 +54,14 @@ def test_a_session_found_nowhere_begins_at_0_under_its_clients_epoch() -> None:
 def test_a_session_that_stays_goes_on_behind_its_last_stamped_sequence_by_partition() -> None:
     newest = serving(A, {0: position(4, 100), 1: position(5, 7)})
     assert sequences(wanted(), newest, {0: 9}) == ({0: position(4, 110), 1: position(5, 7)}, {})
+
+
+@pytest.mark.parametrize(("last", "expected"), [(3, 104), (4, 205), (9, 210), (-1, 100)])
+def test_a_base_that_moved_counts_from_the_batch_at_which_it_moved(last: int, expected: int) -> None:
+    shift = state.SequenceBase(from_sequence=5, base=200, base_before=100)
+    stamped = {} if last < 0 else {0: Stamped(last)}
+    found = next_positions(pack_positions({0: position(3, 100)}), stamped, {0: shift})
+    assert found == {0: position(3, expected)}
 
 
 def test_sequences_wrap() -> None:

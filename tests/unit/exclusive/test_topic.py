@@ -891,11 +891,24 @@ async def test_the_fence_is_renewed_and_ends_no_writing() -> None:
     async with cluster() as paper:
         node, owner = await owned(paper)
         before, paper.kafka.calls[:] = node.whole.written_under, []
+        fenced_at = node.whole.upkeep.fenced_at
         await node.whole.keep_alive()
+        assert node.whole.upkeep.fenced_at > fenced_at
         assert EndTxn in paper.kafka.calls
         assert InitProducerId not in paper.kafka.calls
         assert node.whole.written_under is before
         assert await owner.send(node, 2) == 0
+
+
+async def test_leaders_are_asked_what_they_remember_once_something_was_written() -> None:
+    async with cluster() as paper:
+        node, owner = await owned(paper)
+        upkeep = node.whole.upkeep
+        upkeep.read(KeepAlive(3_600.0, "x", oldest=86_400.0))
+        upkeep.asked()
+        assert not upkeep.wants_look
+        assert await owner.send(node, 2) == 0
+        assert upkeep.wants_look
 
 
 async def test_a_fence_that_cannot_be_renewed_as_another_node_took_the_topic_ends_the_ownership() -> None:
