@@ -928,6 +928,16 @@ def test_closing_while_a_shift_is_written_answers_what_waits_for_it_once(client:
     client.gate.close(Outcome(NOT_LEADER))
     client.write()
     assert (duplicate.error, behind.error, client.in_flight) == (NOT_LEADER, NOT_LEADER, [])
+    assert client.partition.dropped == 0
+    client.finished()
+
+
+def test_closing_while_a_shift_for_the_rest_of_a_batch_is_written_is_no_failure_of_the_shift(client: Client) -> None:
+    known(client.partition, 5)
+    part = client.send(5, 6)
+    client.gate.close(Outcome(NOT_LEADER))
+    client.write()
+    assert (part.error, client.keeper.failures) == (NOT_LEADER, [])
     client.finished()
 
 
