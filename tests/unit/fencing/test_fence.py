@@ -171,6 +171,15 @@ async def test_a_slot_that_is_not_open_has_no_stamp(cluster: PaperCluster) -> No
         _ = slot.stamp
 
 
+async def test_a_slot_that_cannot_be_opened_again_has_no_stamp_any_more(cluster: PaperCluster) -> None:
+    slot = await opened(cluster, 4)
+    cluster.faults[InitProducerId] = [50] * 20
+    with pytest.raises(FencingRefusedError):
+        await slot.open()
+    with pytest.raises(LookupError):
+        _ = slot.stamp
+
+
 @pytest.mark.parametrize("code", [STALE, FENCED, ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.NOT_COORDINATOR, LOST])
 async def test_a_slot_is_opened_however_often_rivals_and_coordinators_are_in_the_way(
     cluster: PaperCluster, code: int | Exception

@@ -15,7 +15,7 @@ from sidecar.fencing.slot import WriterSlot, transactional_id
 from sidecar.fencing.witness import FencingRefusedError
 from sidecar.protocol.caller import DisconnectedError, FencedError
 from sidecar.protocol.errors import ErrorCode, KafkaError
-from sidecar.resources.epoch import CLAIMS
+from sidecar.resources.epoch import CLAIMS, CoordinatorEpoch
 from sidecar.v1 import control_pb2 as control
 from tests.kafka.gates import REDIS_AWAY
 from tests.unit.resources.room import Caller, Cluster, Room, wish
@@ -312,6 +312,28 @@ async def test_a_coordinator_whose_fence_is_refused_coordinates_no_more(brief: C
     await brief.kafka.pause(5)
     assert plain.severed
     assert [coordinates for coordinates, _, _ in room.told.epochs[:2]] == [True, False]
+
+
+async def test_a_refused_fence_of_a_former_epoch_does_not_end_the_present_one(
+    brief: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held, goes_on = asyncio.Event(), asyncio.Event()
+
+    async def keep_alive(_: object, epoch: CoordinatorEpoch) -> None:
+        held.set()
+        await goes_on.wait()
+        raise FencedError(INVALID_PRODUCER_EPOCH, epoch.stamp, "a newer epoch was opened")
+
+    monkeypatch.setattr("sidecar.resources.lease.keep_alive", keep_alive)
+    room = await brief.room()
+    await room.caller().own(wish("leader"))
+    await held.wait()
+    room.coordinator.lease.heard({CLAIMS})
+    assert not room.coordinator.coordinates
+    assert await answer_of(room.caller(), "other") == [1]
+    goes_on.set()
+    await brief.kafka.pause(0.1)
+    assert [coordinates for coordinates, _, _ in room.told.epochs] == [True, False, True]
 
 
 async def test_a_former_producer_id_of_the_coordinators_stays_fenced(brief: Cluster) -> None:
