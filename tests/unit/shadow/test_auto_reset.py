@@ -68,6 +68,7 @@ def stretch(offset: int) -> Stretch:
         ([compacted(0, 3, of=8), records(8, 2)], 1, 10, 4),
         ([compacted(0, 3, of=8), records(8, 2)], 5, 10, 2),
         ([records(0, 3), records(3, 4)], 0, 3, 3),  # no further than the end
+        ([records(0, 1, is_control=True) + records(1, 2) + records(3, 4)], 0, 3, 2),  # also within an answer
     ],
 )
 async def test_records_are_counted_and_nothing_else(batches: list[bytes], offset: int, end: int, count: int) -> None:
@@ -88,6 +89,11 @@ async def test_the_log_is_read_once_and_no_further_than_the_limit() -> None:
     assert log.fetched == [0, 2]
     assert await counts.passes(stretch(0), 20, 2, 5.0) is True
     assert log.fetched == [0, 2]
+    single = Log(*[records(offset) for offset in range(8)])
+    counts_of_single = backlogs(single)
+    for limit in (2, 3, 4):
+        assert await counts_of_single.passes(stretch(0), 8, limit, 5.0) is True, "it goes on where it stopped"
+    assert single.fetched == [0, 1, 2, 3, 4]
     assert await counts.passes(stretch(0), 20, 5, 5.0) is True
     assert log.fetched == [0, 2, 4]
     assert await counts.passes(stretch(0), 20, 19, 5.0) is True
@@ -237,6 +243,15 @@ async def test_a_cursor_whose_backlog_is_not_known_stays() -> None:
     assert await made.cursors.reset("g", "mirror", {0: 0}) == {}
     assert made.failed == ["mirror"]
     assert made.told == []
+
+
+async def test_a_node_that_ends_counts_no_more_for_its_cursors() -> None:
+    log = Log(records(0, 10))
+    log.open.clear()
+    made = Shadows(log, mirror=5)
+    assert await made.cursors.reset("g", "mirror", {0: 0}) == {}, "it takes longer than a group waits"
+    await made.cursors.close()
+    assert len(asyncio.all_tasks()) == 1
 
 
 async def test_resets_are_remembered_within_bounds(monkeypatch: pytest.MonkeyPatch) -> None:

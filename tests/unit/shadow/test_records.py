@@ -210,6 +210,38 @@ async def test_a_late_deletion_leaves_a_shadow_that_was_made_anew(pair: Pair) ->
     assert await pair.read_there() == made("orders", 5)
 
 
+async def test_a_record_that_was_written_in_front_of_a_rivals_fence_is_not_taken_for_anothers(pair: Pair) -> None:
+    """The answer to the append is lost, and what is sent again meets the fence."""
+    await pair.forget_there()
+    opened = pair.writer.open
+
+    async def fenced_behind_it(name: str) -> StampedJournal:
+        journal = await opened(name)
+        append = journal.append
+
+        async def lose(records: Sequence[Record]) -> Offset:
+            await append(records)
+            raise FencedError(47, journal.writer, "append")
+
+        if pair.writer.happens:
+            pair.writer.happens.pop()
+            journal.append = lose  # type: ignore[method-assign]
+        return journal
+
+    pair.writer.open = fenced_behind_it  # type: ignore[method-assign]
+    pair.writer.happens.append(pair.forget_there)
+    await pair.here.add(NAME, made("orders", 1))
+    assert await pair.read_there() == made("orders", 1)
+
+
+async def test_a_deletion_of_what_is_not_there_writes_nothing(pair: Pair) -> None:
+    end = await pair.log.tailer.read_to_end(10)
+    await pair.here.forget(NAME, made("orders", 9))
+    await pair.here.forget("nothing", made("orders", 9))
+    assert len([entry for entry in pair.log.view.shadows() if entry.offset >= end]) == 0
+    assert await pair.log.tailer.read_to_end(10) == end + 2, "the fences of both"
+
+
 async def test_what_two_delete_at_once_is_gone(pair: Pair) -> None:
     entry = pair.there.get(NAME)
     assert entry is not None
