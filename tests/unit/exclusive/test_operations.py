@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 
 from sidecar.dedup.reply import Reply
 from sidecar.exclusive.operations import BUSY, NO_BATCH, Offer, Operations
@@ -70,3 +71,15 @@ async def test_a_batch_that_cannot_be_judged_leaves_no_other_without_an_answer()
     answers, given_back, unexpected, idle = await run(judge, lambda _: None)
     assert answers == {1: BUSY, 2: BUSY}
     assert (given_back, unexpected, idle) == (2, ["0"], [True])
+
+
+async def test_a_batch_whose_client_left_during_an_operation_is_not_judged_after_it() -> None:
+    judged: list[int] = []
+    answers: dict[int, Outcome] = {}
+    tasks = Tasks(lambda _: None)
+    operations = Operations(tasks, Buffer(), lambda found: judged.append(found.partition), lambda _: None, lambda: None)  # type: ignore[arg-type]
+    operations.begin(lambda: asyncio.sleep(0))
+    operations.offer(replace(offer(1, answers), alive=lambda: False))
+    operations.offer(offer(2, answers))
+    await operations.over()
+    assert (answers, judged) == ({1: BUSY}, [2])
