@@ -147,6 +147,18 @@ async def test_who_waits_at_a_log_that_the_name_stands_for_no_longer_is_closed(n
     assert cluster.crashed == []
 
 
+async def test_who_waits_since_before_the_first_of_two_changes_is_closed() -> None:
+    waits, other = Reader("pid:1"), ORDERS._replace(topic=b"other")
+    cluster = Cluster(waits)
+    cluster.resolver.set_shadows({b"audit": ORDERS})
+    await asyncio.sleep(0)
+    waits.connection.pending.append(Parked((b"audit", 0)))
+    cluster.resolver.set_shadows({b"audit": other})
+    cluster.resolver.set_shadows({b"audit": other._replace(allow=frozenset({ANONYMOUS}))})
+    await asyncio.sleep(0)
+    assert (waits.connection.aborted, cluster.crashed) == (1, [])
+
+
 async def test_a_parked_fetch_ends_with_the_right_to_read():
     class Current:
         take_over = Operation.ALTER
