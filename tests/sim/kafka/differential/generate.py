@@ -373,6 +373,8 @@ class Generator:
             "topics": [{"name": Symbol("topic", topic), "partition_indexes": [partition]}],
             "coordinator_epoch": self.rng.choice((0, 0, 0, -1)),
         }
+        if self.brokers > 1:
+            marker["coordinator_epoch"] = -1  # each cluster has had elections of its own: no other epoch is alike
         return [Ask(27, self.version(27), ("leader", topic, partition), {"markers": [marker]})]
 
     def describe_transactions(self) -> list[Step]:
