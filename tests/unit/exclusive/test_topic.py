@@ -94,6 +94,19 @@ async def test_the_connection_of_a_deposed_owner_is_no_way_in_even_before_it_tri
         assert await other.send(node) == DEPOSED
 
 
+async def test_the_connection_of_an_owner_that_another_node_deposed_is_no_way_in_either() -> None:
+    async with cluster() as paper:
+        node, owner = await owned(paper)
+        other = paper.node()
+        paper.move(other)
+        assert await Client(8, FENCING).send(other, 2) == 0
+        node.whole.lose_epoch()
+        await node.settled()
+        next_one = Client(9, FENCING)
+        next_one.claimant = replace(next_one.claimant, connection=owner.connection)
+        assert await next_one.send(node) == DEPOSED
+
+
 async def test_the_next_producer_of_the_owners_connection_takes_the_topic_and_keeps_its_good_name() -> None:
     async with cluster() as paper:
         node, owner = await owned(paper)
