@@ -130,7 +130,7 @@ async def test_the_same_log_at_two_offsets_is_two_polls_on_two_connections(node:
     later = node.read(question(0, 1))
     await node.kafka.pause(0.01)
     assert node.tails.polls == 2, "on the connection that is free again"
-    assert sorted(set(node.channels)) == ["tails-0", "tails-1"]
+    assert node.channels[2] == node.channels[1] != node.channels[0]
     await node.write(1)
     assert await node.answered(later) == 1
 
@@ -288,6 +288,33 @@ async def test_a_reader_at_the_end_may_wait_one_behind_gets_what_is_stored_and_o
     await node.write()
     await node.answered(late)
     assert offered(node, question(3)) == {}, "it was deleted: a poll says so"
+
+
+async def test_an_answer_that_is_stored_names_the_newest_known_end_of_its_log(node: Node) -> None:
+    """Clients calculate their lag from it."""
+    for connection in range(4):
+        node.tails.crowd.gathers(connection, [(b"orders", 0)])
+    reader = node.read(question(0))
+    await node.write()
+    await node.answered(reader)
+    later = node.read(question(1))
+    await node.write(count=3)
+    await node.answered(later)
+    await node.kafka.pause(0.1)
+    kept = node.tails.answer(question(0), 1)
+    assert kept is not None
+    assert fetch.watermarks(kept.element, 0).high_watermark == 4
+    assert fetch.offset_behind(kept.element, kept.record_bytes) == 1
+
+
+async def test_answers_are_forgotten_after_a_minute_again_and_again(node: Node) -> None:
+    for offset in range(3):
+        reader = node.read(question(offset))
+        await node.write()
+        await node.answered(reader)
+        assert node.tails.answer(question(offset), 1) is not None
+        await node.kafka.pause(62)
+        assert not node.tails._recent.has((b"orders", 0)), offset
 
 
 async def test_with_as_many_polls_as_may_be_a_reader_polls_alone(node: Node) -> None:

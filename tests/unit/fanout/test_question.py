@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
-from sidecar.fanout.question import Asked, Question, asked_by, fitting
+from sidecar.fanout.question import Asked, Question, asked_by, fitting, questions_of
 from sidecar.protocol.calls.tails import Fetched, Position, by_name, element_of, error_of
 from sidecar.protocol.errors import ErrorCode
 
@@ -20,6 +21,24 @@ def found(*sizes: int) -> dict[Question, Fetched]:
 def test_a_partition_of_a_request_is_a_question_about_the_log_behind_its_name() -> None:
     position = Position(b"orders", 3, 5, 7)
     assert asked_by(element_of(position, 1000), b"orders", 1, 11) == Asked(Question(position, 1), 1000)
+
+
+def test_a_request_is_a_question_for_each_partition_or_none_if_one_cannot_be_shared() -> None:
+    positions = [Position(b"orders", index, 5, 7 + index) for index in (3, 4)]
+    elements = [element_of(position, 1000) for position in positions]
+    buffer = b"".join(elements)
+    parts: list[Any] = []
+    for index, element in enumerate(elements):
+        part = SimpleNamespace(start=index * len(element), end=(index + 1) * len(element))
+        parts.append((part, (b"source", positions[index].partition)))
+
+    def ids(log: bytes) -> bytes:
+        assert log == b"source"
+        return b""
+
+    of_source = [position._replace(log=b"source") for position in positions]
+    assert questions_of(buffer, parts, 1, 11, ids) == [Asked(Question(position, 1), 1000) for position in of_source]
+    assert questions_of(buffer, [], 1, 11, ids) == []
 
 
 def taken(asked: list[Asked], found: dict[Question, Fetched], most_bytes: int = 100) -> tuple[list[int | None], Any]:

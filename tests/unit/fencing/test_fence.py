@@ -146,6 +146,29 @@ async def test_a_refusal_that_stays_ends_a_fence_but_not_the_slot(cluster: Paper
     assert slot.stamp.epoch == 0
 
 
+async def test_a_coordinator_that_may_not_be_looked_up_is_a_refusal(
+    cluster: PaperCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slot = await opened(cluster)
+
+    async def refuse(*_: object) -> int:
+        raise KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "no")
+
+    monkeypatch.setattr(cluster, "coordinator", refuse)
+    for asked in (slot.fence(ALL), slot.open()):
+        with pytest.raises(FencingRefusedError) as refused:
+            await asked
+        assert refused.value.code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    assert cluster.forgotten == 0
+
+
+async def test_a_leader_that_does_not_say_what_it_knows_is_no_witness(cluster: PaperCluster) -> None:
+    cluster.faults[DescribeProducers] = [ErrorCode.NOT_LEADER_OR_FOLLOWER]
+    with pytest.raises(KafkaError) as unknown:
+        await witness(cluster).producers(ALL)
+    assert unknown.value.code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
 async def test_leaders_that_moved_are_looked_up_again(cluster: PaperCluster) -> None:
     slot = await opened(cluster)
     cluster.faults[DescribeProducers] = [ErrorCode.NOT_LEADER_OR_FOLLOWER, LOST]
