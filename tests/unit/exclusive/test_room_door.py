@@ -287,6 +287,20 @@ def test_a_producer_id_is_its_clients_and_a_deposed_one_is_lost() -> None:
     play(story)
 
 
+def test_what_was_refused_under_a_producer_id_before_kafka_gave_it_to_a_client_is_forgotten() -> None:
+    async def story(setup: Setup) -> None:
+        owner, early = Producer(setup, 7), Producer(setup, 8)
+        await owner.answered(1)
+        assert (await early.answered(2))[1] == ErrorCode.POLICY_VIOLATION
+        topic: Any = next(iter(setup.room.by_name.values()))
+        assert topic.refusals.has(Session("pid:8"), topic.scope)
+        client: Any = owner
+        setup.room.producers.initialised(client, 8, None)
+        assert not topic.refusals.has(Session("pid:8"), topic.scope)
+
+    play(story)
+
+
 # Deleted topics -----------------------------------------------------------------------------------------------------
 
 
