@@ -913,6 +913,21 @@ async def test_the_fence_is_renewed_and_ends_no_writing() -> None:
         assert await owner.send(node, 2) == 0
 
 
+async def test_a_renewal_that_a_takeover_here_fenced_does_not_end_the_new_epoch() -> None:
+    async with cluster() as paper:
+        node, _ = await owned(paper)
+
+        async def before(_: Any) -> None:
+            paper.kafka.before = None
+            assert await Client(8, FENCING).send(node, 2) == 0
+
+        paper.kafka.before = before
+        await node.whole.keep_alive()
+        assert not node.whole.busy
+        assert node.whole.written_under is not None
+        assert node.whole.written_under.session == "pid:8"
+
+
 async def test_leaders_are_asked_what_they_remember_once_something_was_written() -> None:
     async with cluster() as paper:
         node, owner = await owned(paper)
