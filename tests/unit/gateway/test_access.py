@@ -124,6 +124,7 @@ def test_version_0_of_metadata_never_asks_for_all_topics_instead_of_none() -> No
 
 def test_topics_that_coordinators_write_to_are_read_at_most_but_by_super_users() -> None:
     everything = rule(Operation.ALL, "*")
+    assert rights(everything).topic(Operation.WRITE, "__a_clients_own")
     for name in ("__consumer_offsets", "__transaction_state", "__share_group_state", "__sidecar_default"):
         assert rights(everything).topic(Operation.READ, name)
         assert not rights(everything).topic(Operation.WRITE, name)

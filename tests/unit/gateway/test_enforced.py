@@ -91,6 +91,7 @@ class Seen:
         self.is_same = False
         self.told: Values = {}
         self.refusals: list[tuple[bytes, int, str]] = []
+        self.looked_for: set[str] = set()
         self.error: int | None = None
 
 
@@ -139,7 +140,7 @@ async def enforced(
         assert not connection.told
         return seen
     seen.told = message.decode_answer(connection.told, 0, len(connection.told), version)
-    seen.error = connection.error
+    seen.error, seen.looked_for = connection.error, upstream.looked_for
     assert mirror.changes == (message.key in (30, 31) and not without_acls), "changes of ACLs are read soon"
     return seen
 
@@ -707,6 +708,11 @@ HIDES: list[tuple[Message, int, Values, list[str], Values, Values]] = [
         {"topics": _BY_NAME[:1], "cluster_authorized_operations": _DESCRIBE},
     ),
     (
+        cluster.METADATA, 9, {"topics": [_topic("orders")], "include_topic_authorized_operations": True},
+        ["READ topic orders"], {"topics": _BY_NAME[:1]},
+        {"topics": [_topic("orders", topic_authorized_operations=_READ | _DESCRIBE)]},
+    ),
+    (
         cluster.METADATA, 0, {"topics": []}, ["DESCRIBE topic orders"], {"topics": _BY_NAME},
         {"topics": [_topic("orders")]},
     ),
@@ -779,6 +785,16 @@ async def test_a_missing_topic_is_looked_up_by_whoever_may_create_it(
     assert seen.passed is not None
     assert ("same" if seen.is_same else [each["name"] for each in seen.passed["topics"]]) == passed
     assert [each["error_code"] for each in seen.told["topics"]] == [0, 0 if passed == "same" else NO_TOPIC]
+
+
+async def test_what_a_client_may_not_see_is_not_looked_up() -> None:
+    """The time would show whether it exists."""
+    asked = {"topics": [_topic("orders"), _topic("secret")], "allow_auto_topic_creation": True}
+    seen = await enforced(cluster.METADATA, 9, asked, "DESCRIBE topic orders", broker={"topics": []})
+    assert seen.looked_for == {"orders"}
+    names = {"topic_names": ["orders", "secret"]}
+    seen = await enforced(admin.DELETE_TOPICS, 5, names, "DESCRIBE topic orders", broker={"responses": []})
+    assert seen.looked_for == {"orders"}
 
 
 async def test_a_topic_that_may_not_be_deleted_is_refused_only_if_it_may_be_seen_and_exists() -> None:

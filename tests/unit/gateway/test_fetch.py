@@ -86,6 +86,7 @@ def test_nobody_reads_as_a_follower() -> None:
         client = await filled(setup)
         answer = await client.reads(("orders", 0, 0), ("others", 0, 0), replica_id=1)
         assert [(topic, code) for topic, _, code, _ in read(answer)] == [("orders", 29), ("others", 29)]
+        assert [(each.code, each.count) for each in setup.gateway.refusals.newest()] == [(29, 1)]
 
     play(story)
 

@@ -225,6 +225,26 @@ def test_a_client_that_asks_for_a_mode_has_ordinary_topics_governed_first() -> N
     play(story)
 
 
+def test_a_request_waits_behind_one_that_needs_an_answer_first() -> None:
+    async def story(setup: Setup) -> None:
+        client, resumes = await setup.client("me;mode=exclusive"), asyncio.Event()
+
+        async def govern(topics: Any) -> Any:
+            await resumes.wait()
+            return {}
+
+        vars(setup.governed)["govern"] = govern
+        first = asyncio.ensure_future(client.sends(("orders", 0, batch(1))))
+        governs(setup, "governed")
+        second = asyncio.ensure_future(client.sends(("governed", 0, batch(2))))
+        await asyncio.sleep(1)
+        assert (setup.governed.appended, setup.log("orders", 0)) == ([], [])
+        resumes.set()
+        assert results(await first) + results(await second) == [("orders", 0, 0), ("governed", 0, 0)]
+
+    play(story)
+
+
 def test_a_batch_does_not_overtake_one_of_its_partition_that_was_sent_under_a_policy() -> None:
     async def story(setup: Setup) -> None:
         governs(setup, "orders")
