@@ -115,4 +115,5 @@ def test_batches_without_a_producer_are_never_held_back() -> None:
     assert not gaps.expected
     gaps.lost(T, 0, kept(5))
     assert gaps.admits(T, 0, signature(plain, 0, len(plain)))
+    gaps.appended(T, 0, signature(plain, 0, len(plain)))
     assert not gaps.admits(T, 0, kept(6))
