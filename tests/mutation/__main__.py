@@ -70,11 +70,13 @@ def main() -> int:
     if not chosen.no_seeds:
         first, _, last = chosen.seeds.partition("-")
         run.play_seeds(range(int(first), int(last or first) + 1), chosen.most_seeds)
-    if ids:
-        for mutant in wanted:
-            _say(f"\n{mutant.diff()}\n{run.results.get(mutant.id, 'left out')}")
+    for mutant in wanted if ids else ():
+        result = run.results.get(mutant.id)
+        print(f"{mutant.diff()}\n{'left out' if result is None else f'{result.verdict} {result.by}'.strip()}\n")
     everything = {room: sum(len(mutants(path)) for path in files(room)) for room in rooms}
     print(results.table(run.results.values(), everything))
+    if chosen.matrix:
+        print("\n".join(["", *results.matrix(run.results.values())]))
     new, wrong = run.new(), stale(run.known, rooms, run.results)
     print("\n".join([*new, *wrong]))
     if chosen.at_least is not None:
@@ -165,7 +167,7 @@ class Run:
     def new(self) -> list[str]:
         """Survivors that `known.txt` does not list."""
         return [
-            f"SURVIVES: {result.id}, line {result.line}: {result.change}"
+            f"\nSURVIVES: {result.id}, line {result.line}: {result.change}\n{self._mutants[result.id].diff()}"
             for result in self.results.values()
             if result.verdict == "survives" and not result.kind
         ]

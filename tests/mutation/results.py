@@ -59,6 +59,19 @@ def table(results: Iterable[Result], everything: dict[str, int]) -> str:
     return "\n".join(rows)
 
 
+def matrix(results: Iterable[Result]) -> list[str]:
+    """For each test that notices any of these mutants, how many, and how many that no other test notices. Those whose
+    loss costs nothing come first.
+    """
+    noticed: dict[str, list[int]] = defaultdict(lambda: [0, 0])
+    for result in results:
+        for test in result.killers:
+            noticed[test][0] += 1
+            noticed[test][1] += len(result.killers) == 1
+    rows = sorted((alone, count, test) for test, (count, alone) in noticed.items())
+    return ["| notices | alone | test |", "|---|---|---|", *(f"| {c} | {alone} | {test} |" for alone, c, test in rows)]
+
+
 def share(results: Iterable[Result]) -> float:
     """How many are noticed, in per cent, without those that nothing can notice."""
     _, noticed, real = _counts(list(results))
