@@ -6,13 +6,24 @@ import asyncio
 
 import pytest
 
-from sidecar.changelog import Changelog, ChangelogError, ChangelogLostError, MisconfiguredError, TopicNames, open_topics
+from sidecar.changelog import (
+    Changelog,
+    ChangelogError,
+    ChangelogLostError,
+    Key,
+    Kind,
+    MisconfiguredError,
+    Record,
+    TopicNames,
+    open_topics,
+)
 from sidecar.network.backoff import RetryTimeoutError
 from sidecar.protocol.caller import UnknownTopicError
 from sidecar.protocol.calls.admin import ConfigResource, CreatePartitions, CreateTopics, DescribeConfigs, Resource
 from sidecar.protocol.errors import ErrorCode
 from sidecar.protocol.ids import TopicPartition
 from sidecar.protocol.metadata import MetadataCall
+from sidecar.v1 import state_pb2 as state
 from tests.sim.kafka.direct import SimulatedKafka
 
 NAMES = TopicNames.of("c")
@@ -32,6 +43,16 @@ async def test_ownership_is_made_last_and_a_second_start_finds_what_the_first_ma
     assert set(first.ids) == {*NAMES.all}
     assert not first.warnings
     assert await open_topics(kafka.node(), "c") == first
+
+
+async def test_a_broker_may_have_the_number_0() -> None:
+    kafka = SimulatedKafka(brokers=(0,))
+    changelog = await Changelog.open(kafka.upstream, "c", clock=kafka.clock())
+    offset = await changelog.append([Record(Key(Kind.POLICY, "orders"), state.Policy(version=7))])
+    await changelog.tailer.reached(offset, timeout=10)
+    assert await changelog.tailer.read_to_end(10) == offset + 1
+    await changelog.close()
+    await kafka.close()
 
 
 async def test_nodes_that_start_together_agree_on_the_topics(kafka: SimulatedKafka) -> None:

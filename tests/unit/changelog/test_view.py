@@ -177,13 +177,19 @@ def test_everything_about_a_topic_is_found_together(log: Log) -> None:
     log.append(Record(Key(Kind.SLOT, "orders", shared_slot(2)), state.Slot(session="pid:3")), stamp(9, 0))
     log.append(Record(Key(Kind.OWNERSHIP, "orders", partition_slot(3)), state.Ownership()), stamp(10, 0))
     log.append(Record(Key(Kind.POLICY, "payments.*"), state.Policy()))
+    log.append(Record(Key(Kind.POLICY, "orders"), state.Policy(version=4)))
     assert {str(entry.key) for entry in log.view.of_topic("orders")} == {
         "ownership/orders/0",
         "slot/orders/2",
         "ownership/orders/p3",
+        "policy/orders",
     }
-    assert log.view.slots("orders") == {"0", "2", "p3"}
-    assert len(log.view) == 4
+    assert log.view.slots("orders") == {"0", "2", "p3"}, "a policy has none"
+    policy = log.view.policy("orders")
+    assert policy is not None
+    assert policy.value.version == 4
+    assert log.view.policy("payments") is None
+    assert len(log.view) == 5
 
 
 def test_records_that_the_log_lost_are_forgotten_and_older_ones_come_back_by_reading_again(log: Log) -> None:
