@@ -531,6 +531,27 @@ def test_an_acknowledgement_behind_a_batch_that_ended_with_the_lane_is_a_doubt(b
     bench.finished()
 
 
+@pytest.mark.parametrize("code", APPENDED, ids=named)
+def test_an_acknowledgement_behind_a_batch_that_is_in_the_log_counts_after_the_end_of_the_lane(
+    bench: Bench, code: ErrorCode
+) -> None:
+    bench.append(*"ab")
+    bench.settle_as("a", code)
+    bench.lane.close(Outcome(NOT_LEADER))
+    bench.settle_as("b", OK)
+    assert bench.errors() == {"a": NOT_LEADER, "b": OK}
+
+
+def test_an_acknowledgement_in_front_of_a_batch_that_failed_counts_at_once(bench: Bench) -> None:
+    bench.append(*"ab")
+    bench.settle_as("b", LOST)
+    bench.settle_as("a", OK)
+    assert bench.errors() == {"a": OK}
+    bench.loop.advance(1.0)
+    bench.settle(OK)
+    assert bench.errors() == {"a": OK, "b": OK}
+
+
 def test_an_acknowledged_batch_is_followed_as_a_settled_one(bench: Bench) -> None:
     bench.append(*"abcdefg")
     first = followed(bench, "a")
