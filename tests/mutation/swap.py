@@ -75,7 +75,8 @@ def _exchange(function: FunctionType, code: CodeType) -> None:
         closure = tuple(cells[name] for name in code.co_freevars)
     except KeyError as name:
         raise SwapError(f"{code.co_qualname}: {name} of the enclosing scope is new") from None
-    other = FunctionType(code, function.__globals__, code.co_name, function.__defaults__, closure)
+    mistaken = code.replace(co_qualname=f"{code.co_qualname} with a mistake")  # `functions` passes it over
+    other = FunctionType(mistaken, function.__globals__, code.co_name, function.__defaults__, closure)
     other.__kwdefaults__ = function.__kwdefaults__
     instead = f"_instead_of_{id(function)}"
     function.__globals__[instead] = other
