@@ -12,7 +12,7 @@ from tests.sim.worker import Worker
 
 _SEED = 7011
 _IN_CORNERS = {
-    1: "coordinator ends at work", 9: "ids unknown", 11: "whole behind a failed one", 12: "ends in queue",
+    15: "coordinator ends at work", 9: "ids unknown", 11: "whole behind a failed one", 12: "ends in queue",
     13: "given up in doubt", 16: "raise meets a drop", 19: "raise refused",
 }  # fmt: skip
 """Seeds of the mix of corners, and what each was made for: no plain seed of 200 had it before."""
