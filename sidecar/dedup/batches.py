@@ -306,7 +306,5 @@ class Outgoing:
         if self.space is not None:
             append.belongs(self.space, arrival.first)
         self.watch(append, marks, arrival.first, shift)
-        arrival.content = (
-            None  # `append` keeps the arrival for its answer; the buffer counts only its bytes as received
-        )
+        arrival.content = None  # `append` keeps the arrival for its answer; the buffer counts only what was received
         self._lane.append(append)

@@ -52,13 +52,13 @@ class RefusedLedger:
         self._take(place)
 
     def _take(self, place: _Place) -> int:
-        found = 0
+        total = 0
         for number, sizes in enumerate(self._sizes):
             size = sizes.pop(place, 0)
             self._totals[number] -= size
-            found += size
+            total += size
         self._leave(place)
-        return found
+        return total
 
     def connection_closed(self, connection: int) -> None:
         """Keep some of its sessions' sequences: they may come back on another connection."""
@@ -117,12 +117,12 @@ class Refusals:
     ) -> None:
         """As `add`, for an idempotent session."""
         by_partition = self._found.setdefault(session, {})
-        found = by_partition.get(partition)
-        before = 0 if found is None else 1 + len(found.spans)
-        if found is None:
-            found = by_partition[partition] = RefusedSequences(client_epoch)
-        found.refused(client_epoch, first, records)
-        self._ledger.noted((self, session), 1 + len(found.spans) - before, connection)
+        sequences = by_partition.get(partition)
+        before = 0 if sequences is None else 1 + len(sequences.spans)
+        if sequences is None:
+            sequences = by_partition[partition] = RefusedSequences(client_epoch)
+        sequences.refused(client_epoch, first, records)
+        self._ledger.noted((self, session), 1 + len(sequences.spans) - before, connection)
 
     def has(self, session: Session, scope: SlotScope) -> bool:
         """Whether a session has refused sequences in the partitions of a slot that no record has yet."""

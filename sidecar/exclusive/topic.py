@@ -40,6 +40,7 @@ from sidecar.ownership.step import (
     Facts,
     ServedElsewhere,
     Verdict,
+    is_owners,
     judge,
 )  # fmt: skip
 from sidecar.protocol.batch import BatchHeader, surely_newest
@@ -178,7 +179,7 @@ class GovernedTopic(TopicTakeovers):
                 operations.answer(offer, GRANTED)
             case Act.RENEW:
                 operations.begin(self.again, offer)
-            case Act.RETURN | Act.CLAIM:
+            case Act.CLAIM:
                 operations.begin(partial(self.claim, offer, verdict), offer)
             case Act.SHARE:
                 self.shared.offer(offer)
@@ -186,7 +187,7 @@ class GovernedTopic(TopicTakeovers):
                 operations.begin(self.share, offer)
             case Act.MOVED:
                 operations.answer(offer, MOVED)
-            case Act.WAIT | Act.LATER | Act.REFUSE:
+            case _:
                 self._refuse(offer, verdict)
 
     def _refuse(self, offer: Offer, verdict: Verdict) -> None:
@@ -202,13 +203,16 @@ class GovernedTopic(TopicTakeovers):
     def _facts(self, claimant: Claimant, offer: Offer | None = None) -> Facts:
         """What a claimant is judged by, beside the state."""
         env, epoch, is_free = self._env, self.writer.epoch, self.state.holder is None
+        needs_record = epoch is not None and offer is not None and self._is_to_be_renewed(offer, epoch)
+        if epoch is not None and is_owners(self.state, claimant):
+            return Facts(writes=True, needs_record=needs_record)
         return Facts(
             env.reconnect_grace,
             env.disconnect_grace,
             mode=env.mode_of(self.name),
             was_deposed=env.deposed.has(self.scope, claimant.session),
             writes=epoch is not None,
-            needs_record=epoch is not None and offer is not None and self._is_to_be_renewed(offer, epoch),
+            needs_record=needs_record,
             is_serving=self.serving,
             is_elsewhere=env.is_served_elsewhere(self.name),
             is_dropped=self.is_dropped,

@@ -20,12 +20,12 @@ def assert_sound(state: State) -> None:
     holder, record = state.holder, state.record
     assert (record is None) is (state.position < 0), "a record has an offset"
     assert state.floor >= 0, "generations begin at 0"
-    assert len(state.waiting) == len(state.places), "whoever waits has a place"
+    assert len(state.waiting) == len(state.places), "each waiting session has a place"
     assert len(state.struck) <= STRUCK_KEPT, "sessions that only try are bounded"
     if holder is None:
         return
     assert holder.session, "a holder is a session"
-    assert holder.writers <= holder.connections, "whoever writes is connected"
+    assert holder.writers <= holder.connections, "a writing connection is one of the holder's"
     if isinstance(holder, Absent):
         assert not holder.connections, "an owner with a connection is not absent"
     if isinstance(holder, Awaited) and holder.recorded is not None:

@@ -275,13 +275,7 @@ def _step(  # noqa: C901, PLR0912  a case for each event
 
 def _offered(state: State, event: BatchOffered, facts: Facts, now: float) -> tuple[State, Verdict]:
     claimant, holder = event.claimant, state.holder
-    if (
-        isinstance(holder, Owned)
-        and holder.session == claimant.session
-        and facts.writes
-        and claimant.generation is None
-        and claimant.mode is not AccessMode.SHARED
-    ):
+    if facts.writes and is_owners(state, claimant):
         return _of_owner(state, event, facts)
     if facts.is_dropped:
         return state, _MOVED
@@ -305,6 +299,17 @@ def _offered(state: State, event: BatchOffered, facts: Facts, now: float) -> tup
     elif is_deposed:
         state = _struck(state, claimant, facts.wall_ms)
     return state, verdict
+
+
+def is_owners(state: State, claimant: Claimant) -> bool:
+    """Whether a claimant is the owner and asks for nothing else: then no other fact counts but that the node writes."""
+    holder = state.holder
+    return (
+        isinstance(holder, Owned)
+        and holder.session == claimant.session
+        and claimant.generation is None
+        and claimant.mode is not AccessMode.SHARED
+    )
 
 
 def _of_owner(state: State, event: BatchOffered, facts: Facts) -> tuple[State, Verdict]:

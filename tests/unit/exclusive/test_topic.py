@@ -70,6 +70,20 @@ async def test_beside_a_connected_owner(rival: Client, code: int, owner_then: in
         assert paper.redis.owner == (node.whole.generation, node.holder.session)
 
 
+async def test_a_batch_of_the_owner_is_not_compared_with_the_deposed_of_every_slot(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A topic may have thousands of partitions, each with a list of its own."""
+    async with cluster() as paper:
+        node, owner = await owned(paper)
+        asked: list[object] = []
+        monkeypatch.setattr(node.env.deposed, "has", lambda *about: asked.append(about))
+        assert await owner.send(node, 2) == 0
+        assert not asked
+        await Client(8).send(node, 3)
+        assert asked
+
+
 async def test_a_deposed_session_stays_out_on_every_node_and_its_connection_with_it() -> None:
     async with cluster() as paper:
         node, owner = await owned(paper)

@@ -38,7 +38,7 @@ def test_a_sound_state() -> None:
         ({"waiting": ()}, "has a place"),
         ({"struck": {f"pid:{number}": 0 for number in range(STRUCK_KEPT + 1)}}, "bounded"),
         ({"holder": replace(OWNER, session=Session(""))}, "is a session"),
-        ({"holder": replace(OWNER, connections=frozenset())}, "is connected"),
+        ({"holder": replace(OWNER, connections=frozenset())}, "of the holder's"),
         ({"holder": Leaving(SESSION, "", AccessMode.EXCLUSIVE, 3, frozenset({1}))}, "not absent"),
         ({"holder": Awaited(SESSION, "", AccessMode.EXCLUSIVE, 3, recorded=IN_REDIS)}, "awaited"),
         ({"holder": replace(OWNER, generation=4)}, "newer than"),
