@@ -114,10 +114,10 @@ class TopicTakeovers(ABC):
 
     def learn(self, owner: Ownership | None) -> bool:
         """Note an owner that Redis knows. False if the node knew one already, or Redis has none."""
-        if owner is None or owner.session is None or self.current is not None:
-            return False
-        self.apply(FoundInRedis(owner))
-        return True
+        before = self.state
+        if owner is not None:
+            self.apply(FoundInRedis(owner))
+        return self.state is not before
 
     # Its queue ------------------------------------------------------------------------------------------------------
 
