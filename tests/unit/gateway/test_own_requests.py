@@ -702,6 +702,32 @@ def test_a_session_goes_on_through_another_of_its_connections(play: Any) -> None
     play(story)
 
 
+def test_a_session_that_comes_back_after_its_grace_is_the_last_in_every_queue(play: Any) -> None:
+    """The coordinator gave up its place for the name. With its old place in the queue of the partition, it and the
+    request behind it would wait for each other.
+    """
+
+    async def story(node: Node) -> None:
+        node.claims.state.sessions.disconnect_grace = 1.0
+        owner, first, second = (Client(node, number) for number in (7, 8, 9))
+        await owner.own(A, "leader", 0)
+        gone = first.owns_later(B, "leader", 0)
+        await turns()
+        next_one = second.owns_later(C, "leader", 0)
+        await turns()
+        first.close()
+        assert (await gone).error == control.TIMED_OUT
+        await asyncio.sleep(KEPT_S - 1)
+        back = Client(node, 8).owns_later(B, "leader", 0)
+        await turns()
+        await owner.release(A)
+        assert (await next_one).error == control.NONE
+        await second.release(C)
+        assert (await back).error == control.NONE
+
+    play(story)
+
+
 def test_what_is_granted_belongs_to_every_connection_that_asked_for_it(play: Any) -> None:
     async def story(node: Node) -> None:
         owner, one, other = Client(node, 7), Client(node, 8), Client(node, 8)
