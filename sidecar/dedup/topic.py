@@ -295,22 +295,26 @@ class TopicIds:
         deleted; partitions without ids are covered. Returns the offsets, -1 for one that the log does not have. Left
         out is what took more than `timeout` seconds. Raises the errors of `LogReader.ends`.
         """
-        deadline, tries = time.monotonic() + timeout, 0
+        deadline = time.monotonic() + timeout
         ends = await self.services.logs.ends(self.topic, wanted)
         found = {index: ends[index] if offset < 0 else offset for index, offset in wanted.items()}
-        covered: dict[int, int] = {}
-        for index, offset in found.items():
-            state = self.partitions.get(index)
-            while state is not None and state.saved_up_to < offset <= ends[index]:
-                if tries and (time.monotonic() > deadline or not self.is_begun):
-                    break
-                tries += 1
-                await self._advance([state])
-                if not (state.is_ready and state.marks.covered >= offset and await self._snapshots.write(state)):
-                    await asyncio.sleep(_COVER_S)
-            else:
-                covered[index] = offset if offset <= ends[index] else -1
-        return covered
+        left = [self.partitions[index] for index in found if index in self.partitions]
+        while True:
+            left = [state for state in left if state.saved_up_to < found[state.partition] <= ends[state.partition]]
+            if not left:
+                break
+            await self._advance(left)
+            is_written = False
+            for state in left:  # one that has to wait keeps no other one waiting
+                if state.is_ready and state.marks.covered >= found[state.partition]:
+                    is_written |= await self._snapshots.write(state)
+            if is_written:
+                continue
+            if time.monotonic() > deadline or not self.is_begun:
+                break
+            await asyncio.sleep(_COVER_S)
+        late = {state.partition for state in left}
+        return {index: offset if offset <= ends[index] else -1 for index, offset in found.items() if index not in late}
 
     def is_covered(self, producer_id: int, last_epoch: int) -> bool:
         """Whether snapshots cover everything that was written under a producer id. Epochs are not distinguished."""
