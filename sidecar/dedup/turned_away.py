@@ -253,7 +253,7 @@ class TurnedAway:
         if name not in self._late:
             return False
         written = self._written.get(name, -1)
-        return any(late.first <= min(ids.last, written) and ids.first <= late.last for late in self._late[name])
+        return any(max(late.first, ids.first) <= min(late.last, ids.last, written) for late in self._late[name])
 
     def _comes(self, name: bytes, ids: _Ids) -> None:
         awaited = self._lowest.get(name)

@@ -11,6 +11,7 @@ from sidecar.dedup import turned_away
 from sidecar.dedup.content import Content, TooLargeAtOnceError
 from sidecar.dedup.marks import Pushed
 from sidecar.dedup.turned_away import PATIENCE_S, Kept, KeptBytes, KeptRoom, Turn, TurnedAway
+from sidecar.protocol import limits
 from sidecar.protocol.errors import KafkaError
 from sidecar.protocol.limits import BATCH_AT_ONCE_BYTES
 from tests.unit.dedup.paper import HEADERS, batch, recs
@@ -281,3 +282,116 @@ def test_what_was_opened_counts_against_what_may_be(log: Log) -> None:
         kept(log.away, number, room)
     log.away.open(large, room)
     assert len(opened) == 8
+
+
+def test_a_batch_that_cannot_be_read_is_left_to_the_gate(log: Log) -> None:
+    """Those behind it are opened, and it is lost track of by nobody: the gate refuses it for good."""
+    room, tried = Bytes(10_000), list[int]()
+
+    def opened(found: memoryview, records: int) -> Content:
+        tried.append(records)
+        if len(tried) == 1:
+            raise KafkaError(2, "damaged")
+        return Content(found, records, HEADERS, NAME, at_once=True)
+
+    kept(log.away, 1, room)
+    kept(log.away, 3, room)
+    log.away.open(opened, room)
+    assert not log.away.is_lost
+    assert [log.asks(ids(number)) for number in (1, 4, 3)] == [Turn.GO, Turn.AGAIN, Turn.GO]
+
+
+@pytest.mark.parametrize("again", [(True, False), (False, True)])
+def test_a_batch_that_was_kept_twice_comes_again_if_it_once_did(log: Log, again: tuple[bool, bool]) -> None:
+    room = Bytes(10_000)
+    for comes_again in again:
+        kept(log.away, 3, room, comes_again=comes_again)
+    look(log.away, room)
+    assert [log.asks(ids(number)) for number in (4, 3, 4)] == [Turn.AGAIN, Turn.GO, Turn.GO]
+    assert not log.away
+
+
+def test_retries_under_another_stamp_are_one_batch(log: Log) -> None:
+    room = Bytes(10_000)
+    kept(log.away, 3, room)
+    left = room.left
+    stamped = batch(recs(3))
+    stamped[:12] = b"\x01" * 12
+    stamped[43:57] = b"\x01" * 14
+    log.away.keep(stamped, Kept(1, True, 0.0), room)
+    assert room.left == left
+    stamped[57:61] = b"\x00\x00\x00\x02"
+    log.away.keep(stamped, Kept(2, True, 0.0), room)
+    assert room.left < left
+
+
+def test_a_batch_without_ids_is_forgotten_once_it_is_opened(log: Log) -> None:
+    room = Bytes(10_000)
+    for comes_again in (True, False):
+        log.away.keep(batch(recs(None, None)), Kept(2, comes_again, 0.0), room)
+        look(log.away, room)
+        assert not log.away
+
+
+def test_ids_that_were_refused_are_forgotten_piece_by_piece(log: Log) -> None:
+    """What is left of them is late: the ids before, behind, and on both sides of those that came after all."""
+    log.away.refuse(ids(2, 9))
+    assert log.asks(ids(1, 3)) is Turn.GO
+    log.away.refuse(ids(12, 19))
+    assert log.asks(ids(18, 30)) is Turn.GO
+    assert [log.asks(ids(number)) for number in (3, 4, 9, 10, 11, 12, 17, 18)] == [
+        Turn.GO, Turn.LATE, Turn.LATE, Turn.GO, Turn.GO, Turn.LATE, Turn.LATE, Turn.GO,
+    ]  # fmt: skip
+    log.away.refuse(ids(40, 50))
+    assert log.asks(ids(44, 45)) is Turn.GO
+    assert [log.asks(ids(number)) for number in (40, 45, 50)] == [Turn.LATE] * 2 + [Turn.GO]
+
+
+def test_what_is_waited_for_is_forgotten_by_the_ids_that_came(log: Log) -> None:
+    for number in (3, 5, 7, 9):
+        log.away.add(ids(number), 0.0)
+    assert log.asks(ids(2)) is Turn.GO
+    assert log.asks(ids(3, 7)) is Turn.GO
+    assert log.asks(ids(10)) is Turn.AGAIN
+    assert log.asks(ids(9)) is Turn.GO
+    assert not log.away
+
+
+def test_patience_is_counted_from_the_last_sign_of_the_first_one(log: Log) -> None:
+    log.away.add(ids(3), 0.0)
+    assert log.asks(ids(4), PATIENCE_S) is Turn.AGAIN
+    log.away.add(ids(3), PATIENCE_S)
+    assert log.asks(ids(4), 2 * PATIENCE_S) is Turn.AGAIN
+    assert log.asks(ids(4), 2 * PATIENCE_S + 0.1) is Turn.GO
+    assert log.asks(ids(3), 2 * PATIENCE_S + 0.1) is Turn.LATE
+
+
+# Room -----------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def few(monkeypatch: pytest.MonkeyPatch) -> KeptBytes:
+    """Room for 100 bytes and 3 batches of a connection, 250 bytes in all."""
+    for name, most in (("KEPT_BYTES", 100), ("KEPT_BATCHES", 3), ("KEPT_IN_ALL_BYTES", 250)):
+        monkeypatch.setattr(limits, name, most)
+    return KeptBytes()
+
+
+def test_a_connection_has_room_for_so_many_bytes_and_batches(few: KeptBytes) -> None:
+    room = few.of(1)
+    assert [room.take(size) for size in (60, 41, 40, 0, 0)] == [True, False, True, True, False]
+    room.give_back(40)
+    assert [room.take(size) for size in (41, 40, 0)] == [False, True, False]
+
+
+def test_all_connections_share_what_there_is(few: KeptBytes) -> None:
+    assert [few.of(connection).take(100) for connection in (1, 2, 3)] == [True, True, False]
+    assert few.of(3).take(50)
+    few.of(1).give_back(100)
+    assert few.of(4).take(100)
+    few.forget(2)
+    assert few.of(5).take(100)
+    assert few.in_all == 250
+    few.forget(6)
+    assert few.of(2).take(0)
+    assert few.in_all == 250
