@@ -22,9 +22,11 @@ What an event makes of the holder (a dash: it stays):
 | `FoundInRedis`, after the grace | Awaited | - | - | Awaited |
 | `ConnectionOpened`, or a batch of the owner | - | Owned | Owned | Owned |
 | `ConnectionClosed`, the last one | - | Leaving, or Owned by nobody's connection | - | - |
-| `TakenOver` for a session, or nobody | Owned, None | Owned, None | Owned, None | Owned, None |
+| `TakenOver` for a session | Owned, Leaving | Owned, Leaving | Owned, Leaving | Owned, Leaving |
+| `TakenOver` for nobody | None | None | None | None |
 | `Freed` | - | None | None | None |
 
+`TakenOver` makes it Leaving if the session's connections have closed meanwhile and there is a grace.
 A plain session (`conn:…`) never comes back: `ServedElsewhere` leaves its state as it is.
 
 Modes and codes: PIP-68, PIP-161; generations: the Kafka wiki's Single Reader/Writer; docs/reference/client-id.md.
