@@ -16,7 +16,7 @@ from tests.sim.kafka.feed import Feed
 from tests.sim.kafka.groups import Groups
 from tests.sim.kafka.replica import Disk, Replica
 from tests.sim.kafka.tables import served
-from tests.sim.kafka.topics import CONSUMER_OFFSETS, TRANSACTION_STATE, Image
+from tests.sim.kafka.topics import CONSUMER_OFFSETS, TRANSACTION_STATE, Image, TopicConfig
 
 if TYPE_CHECKING:
     from tests.sim.kafka.cluster import Cluster
@@ -51,6 +51,8 @@ class Broker:
         self.skew_ms = 0
         self.image = self.applied = Image({}, frozenset(), 0)
         """What clients see, and what the replicas act on already."""
+        self.former: dict[str, dict[str, str]] = {}
+        """By name of a topic: settings of deleted topics of that name, which this process took over as it started."""
         self.disks: dict[tuple[bytes, int], Disk] = {}
         self.replicas: dict[tuple[bytes, int], Replica] = {}
         self.channels: set[Channel] = set()
@@ -92,6 +94,28 @@ class Broker:
             self.cluster.trace(self.cluster.scheduler.now(), f"kafka-{self.id} {what} {told}")
 
     # Metadata ------------------------------------------------------------------------------------------------------
+
+    def read(self, image: Image) -> Image:
+        """The image as this broker has it: settings that it took over as it started stay until they are set anew, or
+        the topic is deleted (`_catch_up`).
+        """
+        if not self.former:
+            return image
+        topics = dict(image.topics)
+        for name in list(self.former):
+            topic = topics.get(name)
+            if topic is None:
+                del self.former[name]
+                continue
+            left = self.former[name]
+            for setting in topic.config.own.keys() & left.keys():
+                del left[setting]
+            if not left:
+                del self.former[name]
+                continue
+            config = TopicConfig(self.cluster.settings.defaults(), {**left, **topic.config.own})
+            topics[name] = topic._replace(config=config)
+        return Image(topics, image.live, image.version)
 
     def apply(self, image: Image, changed: set[str]) -> None:
         """A newer image: replicas come, go, lead and follow (`BrokerMetadataPublisher`)."""
@@ -242,14 +266,18 @@ class Broker:
     def _catch_up(self) -> None:
         if self.listening:
             return
-        image = self.cluster.controller.image()
+        controller = self.cluster.controller
+        # A broker that starts reads all changes as one. The end of a topic does not remove settings that are set in the
+        # same changes (`ConfigurationsDelta.replay(RemoveTopicRecord)`, read in 3.9.1 to 4.4.0).
+        self.former = {name: dict(controller.written[name]) for name in controller.topics if name in controller.written}
+        image = self.read(controller.image())
         known = {topic.id: len(topic.partitions) for topic in image.topics.values()}
         for key in [key for key in self.disks if key[0] not in known]:
             del self.disks[key]
         self.listening = True
         self.apply(image, set(image.topics))
         self.housekeeping()
-        self.cluster.controller.heard(self.id)
+        controller.heard(self.id)
 
     def freeze(self) -> None:
         """SIGSTOP, or a pause of its virtual machine: connections stay, nothing happens, the controller gives up on it

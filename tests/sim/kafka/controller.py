@@ -29,6 +29,8 @@ class Controller:
         self._cluster = cluster
         self.topics: dict[str, TopicImage] = {}
         self.live: set[int] = set(cluster.settings.brokers)
+        self.written: dict[str, dict[str, str]] = {}
+        """By name of a topic: the settings of all topics that had it, as far as no record took them back."""
         self.version = 0
         self.next_producer_id = 0
         self._lost: dict[int, int] = {}
@@ -48,6 +50,7 @@ class Controller:
         """`ReplicationControlManager.createTopic`."""
         topic = self.draft(name, partitions, replication, wanted, assignment)
         self.topics[name] = topic
+        self.written.setdefault(name, {}).update(topic.config.own)
         self._cluster.lives[topic.id] = Life(name, topic.id, self._cluster.scheduler.now())
         self._publish(name)
         return topic
@@ -152,6 +155,10 @@ class Controller:
         if dry:
             return
         self.topics[name] = topic._replace(config=config)
+        written = self.written.setdefault(name, {})
+        for setting in topic.config.own.keys() - config.own:
+            written.pop(setting, None)
+        written.update(config.own)
         self._publish(name)
 
     # Leaders -------------------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ committed and nothing else. Requests are served as transaction version 1 (EndTxn
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from tests.sim.kafka import batches, errors
 from tests.sim.kafka.controller import CONTROLLER
@@ -45,6 +45,7 @@ _ERRORS = {
     errors.NOT_LEADER_OR_FOLLOWER: errors.NOT_COORDINATOR,
 }
 """`TransactionStateManager.appendTransactionToLog`."""
+_FIRST_WITH_FORMER_ID: Final = (4, 3)
 
 
 def verify(cluster: Cluster, name: str, stamp: tuple[int, int], partition: tuple[str, int]) -> None:
@@ -109,13 +110,22 @@ class Transactions:
             if facts.state is State.DEAD:
                 shard.ids.pop(facts.transactional_id, None)
             else:
-                shard.ids[facts.transactional_id] = Transaction(facts)
+                shard.ids[facts.transactional_id] = Transaction(self._read(facts))
         shard.loading = False
         for transaction in shard.ids.values():
             self._watch_timeout(shard, transaction)
             if transaction.facts.state in PREPARED:
                 preparation = transaction.finish(self.broker.wall_ms())
                 self.markers.send(shard, transaction, preparation)
+
+    def _read(self, facts: Facts) -> Facts:
+        """What a record says: nothing of the last epoch, so a retry that spans a change of the coordinator is refused.
+        The former producer id is in it by 4.3.1, and not yet in 4.1.1 (`TransactionLog.valueToBytes`).
+        """
+        has_former = self.broker.cluster.settings.version >= _FIRST_WITH_FORMER_ID
+        return facts._replace(
+            last_epoch=NO_EPOCH, previous_producer_id=facts.previous_producer_id if has_former else NO_PRODUCER_ID
+        )
 
     def find(self, transactional_id: str) -> tuple[Shard, Transaction | None]:
         """Raises `RefusedError` 16 or 14."""

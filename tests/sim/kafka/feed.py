@@ -56,7 +56,7 @@ class Feed:
         if not self._queue:
             return
         _, image, changed = self._queue.popleft()
-        broker.image = image
+        image = broker.image = broker.read(image)
         self._waiting = True
         broker.later(broker.cluster.delay(broker.cluster.settings.apply), self._apply, image, changed)
 

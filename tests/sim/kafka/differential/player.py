@@ -39,6 +39,7 @@ class Player:
         self.alive = set(range(1, brokers + 1))
         self.all = frozenset(self.alive)
         self.frozen: set[int] = set()
+        self.restarted: set[int] = set()
         self.transactional: set[str] = set()
         """Transactional ids that have a coordinator."""
         self.plain = Plain(prefix, talk.wall_ms())
@@ -334,15 +335,25 @@ class Player:
         self.talk.pause(0.1)
 
     def _are_set(self, topic: str, changes: dict[str, dict[str, Any]]) -> bool:
-        """Whether every broker has them. What was appended or taken out is looked at on one broker for all."""
-        told = [self._settings(broker, topic) for broker in sorted(self.alive)]
+        """Whether every broker has them. What was appended or taken out is looked at on one broker for all.
+        A broker that was started again may have settings of a deleted topic of that name, which nobody can remove.
+        """
+        keeps = self.restarted if self._lives(topic) > 1 else set[int]()
+        told = {broker: self._settings(broker, topic) for broker in sorted(self.alive)}
         for name, change in changes.items():
-            for value, is_own in (each.get(name, ("", False)) for each in told):
+            for value, is_own in (each.get(name, ("", False)) for each in told.values()):
                 if change["config_operation"] == 0 and (value, is_own) != (change["value"], True):
                     return False
-                if change["config_operation"] == 1 and is_own:
-                    return False
-        return all(each == told[0] for each in told)
+            sure = [each.get(name, ("", False)) for broker, each in told.items() if broker not in keeps]
+            if any(is_own for _, is_own in sure) and change["config_operation"] == 1:
+                return False
+            if any(each != sure[0] for each in sure):
+                return False
+        return True
+
+    def _lives(self, topic: str) -> int:
+        """How many topics with this name there were."""
+        return sum(each.startswith(f"id of {topic} ") for each in self.plain.names.values())
 
     def _settings(self, broker: int, topic: str) -> dict[str, tuple[str, bool]]:
         """Values, and whether they are the topic's own."""
@@ -377,8 +388,7 @@ class Player:
         row = self._described(min(self.alive), name)
         if row.get("topic_id"):
             self.ids[name] = row["topic_id"]
-            number = sum(each.startswith(f"id of {name}") for each in self.plain.names.values())
-            self.plain.names.setdefault(row["topic_id"], f"id of {name} {number}")
+            self.plain.names.setdefault(row["topic_id"], f"id of {name} {self._lives(name)}")
         for part in row["partitions"]:
             self.epochs[name, part["partition_index"]] = part["leader_epoch"]
 
@@ -470,6 +480,7 @@ class Player:
                 talk.thaw(broker)
             elif broker not in self.alive:
                 talk.start(broker)
+                self.restarted.add(broker)
             self.frozen.discard(broker)
             self.alive.add(broker)
         elif self.alive < self.all:

@@ -46,6 +46,11 @@ def _until(talk: Trouble, check: Callable[[], Any], what: str) -> Any:
 def _placed(talk: Trouble, *replicas: int, **configs: str) -> str:
     """A topic of one partition on these brokers, the first one leading, known to all."""
     name = talk.unique("placed")
+    _create(talk, name, replicas, configs)
+    return name
+
+
+def _create(talk: Trouble, name: str, replicas: tuple[int, ...], configs: dict[str, str]) -> None:
     topic = {
         "name": name, "num_partitions": -1, "replication_factor": -1,
         "assignments": [{"partition_index": 0, "broker_ids": list(replicas)}],
@@ -57,7 +62,6 @@ def _placed(talk: Trouble, *replicas: int, **configs: str) -> str:
         _until(talk, lambda broker=broker: _partition(talk, name, broker).get("leader_id") == replicas[0], "known")
     _until(talk, lambda: talk.latest(name, broker=replicas[0])[0] == 0, "leads")
     _until(talk, lambda: _in_sync(talk, name) == sorted(replicas), "in sync")
-    return name
 
 
 def _partition(talk: Trouble, topic: str, broker: int | None = None) -> dict[str, Any]:
@@ -254,6 +258,53 @@ def a_fence_outlives_its_leader(talk: Trouble) -> list[Any]:
     found += [_accepted(talk, topic, pid=pid, epoch=raised, seq=0)[0], known(talk, topic, pid, epoch)]
     _back(talk, topic, other)
     return found
+
+
+@fault
+def a_retry_that_spans_a_change_of_the_coordinator_is_refused(talk: Trouble) -> list[Any]:
+    """The coordinator's log does not have the last epoch (`TransactionLog.read`)."""
+    name = talk.unique("retried")
+    _, pid, epoch = talk.init(name)
+    found: list[Any] = [talk.init(name, pid=pid, epoch=epoch)[2] - epoch for _ in range(2)]
+    old = talk.coordinator(name)
+    talk.stop(old)
+    others = [broker for broker in (1, 2, 3) if broker != old]
+    _until(talk, lambda: talk.coordinator(name) in others and state_of(talk, name)[0] == 0, "another coordinator")
+    found += [talk.init(name, pid=pid, epoch=epoch)[0], talk.init(name, pid=pid, epoch=epoch + 1)[2] - epoch]
+    talk.start(old)
+    return found
+
+
+@fault
+def a_broker_that_starts_has_settings_of_a_deleted_topic(talk: Trouble) -> list[Any]:
+    """It reads the settings of both topics as one change (`ConfigurationsDelta.replay(RemoveTopicRecord)`)."""
+    name = talk.unique("again")
+
+    def create(**settings: str) -> None:
+        _create(talk, name, (2, 3), settings)
+
+    def own(broker: int) -> list[tuple[str, str]]:
+        resource = {"resource_type": 2, "resource_name": name, "configuration_keys": None}
+        rows = talk.ask(broker, 32, 4, {"resources": [resource]})["results"][0]["configs"]
+        return sorted((row["name"], row["value"]) for row in rows if row["config_source"] == 1)
+
+    def delete() -> None:
+        topics = {"topics": [{"name": name, "topic_id": bytes(16)}], "timeout_ms": 10_000}
+        assert not talk.ask(None, 20, 6, topics)["responses"][0]["error_code"]
+        for broker in (1, 2, 3):
+            _until(talk, lambda broker=broker: not _partition(talk, name, broker), "gone")
+
+    create(retention_ms="86400000", segment_ms="3600000")
+    delete()
+    create(segment_ms="7200000")
+    found = [own(1), own(2)]
+    talk.stop(1)
+    talk.start(1)
+    _until(talk, lambda: _partition(talk, name, 1).get("leader_id") == 2, "started")
+    found += [own(1), own(2)]
+    delete()
+    create()
+    return [*found, own(1), own(2)]
 
 
 @fault
