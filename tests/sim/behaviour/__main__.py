@@ -103,7 +103,7 @@ def record(path: Path, seeds: Sequence[int], mix: str, workers: int) -> bool:
 
 def compare(archive: Archive, seeds: Sequence[int], workers: int, allowed: Sequence[Rule], stories: int) -> bool:
     """Play the seeds of a record anew, and say what is different; whether nothing is."""
-    sorts, reasons, others, same = Counter[str](), Counter[str](), list[int](), 0
+    sorts, reasons, others, same, accepted = Counter[str](), Counter[str](), list[int](), 0, 0
     is_old = archive.about.simulator != _simulator()
     if is_old:
         print("the simulator has changed since this record was made: differences may come from that\n", flush=True)
@@ -124,17 +124,20 @@ def compare(archive: Archive, seeds: Sequence[int], workers: int, allowed: Seque
         reasons.update(set(parted.accepted))
         if parted.first is None:
             same += not parted.accepted
+            accepted += bool(parted.accepted)
             continue
         sorts[label(parted.first, old, new)] += 1
         if sum(sorts.values()) <= stories:
             print(story(seed, parted.first, old, new) + "\n", flush=True)
-    print(f"{len(seeds)} seeds against {archive.about.revision}: {same} the same, {sum(sorts.values())} differ")
+    counts = f"{same} the same, " + (f"{accepted} differ as accepted, " if allowed else "")
+    print(f"{len(seeds)} seeds against {archive.about.revision}: {counts}{sum(sorts.values())} differ")
     for sort, count in sorts.most_common():
         print(f"{count:6} {sort}")
     if is_old and sorts:
         print("the simulator has changed since this record was made: make it again (record --of)")
     if reasons:
-        print("accepted, in so many seeds:", *(f"{count:6} {why}" for why, count in reasons.most_common()), sep="\n")
+        print("accepted differences, in how many seeds (another difference may follow):")
+        print(*(f"{count:6} {why}" for why, count in reasons.most_common()), sep="\n")
     if others:
         print(f"{len(others)} seeds have other histories by now, from {others[0]} on: the simulator has changed")
     return not sorts and not others
@@ -142,6 +145,14 @@ def compare(archive: Archive, seeds: Sequence[int], workers: int, allowed: Seque
 
 def _git(*arguments: str) -> str:
     return subprocess.run(("git", *arguments), cwd=_ROOT, check=True, capture_output=True, text=True).stdout.strip()
+
+
+def _expect_revision(name: str) -> None:
+    """Raises ValueError."""
+    try:
+        _git("rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}")
+    except subprocess.CalledProcessError:
+        raise ValueError(f"{name} is neither a record file nor a revision of this repository") from None
 
 
 def _revision() -> str:
@@ -191,6 +202,7 @@ def _compare(chosen: Any) -> bool:
     with tempfile.TemporaryDirectory(prefix="behaviour-") as directory:
         path, seeds = Path(chosen.base), chosen.seeds
         if not path.is_file():
+            _expect_revision(chosen.base)
             path, chosen.seeds = Path(directory) / "record.zip", seeds or _SEEDS
             _record_of(chosen.base, path, chosen)
         with read(path) as archive:
@@ -221,7 +233,7 @@ def main() -> int:
         if chosen.of:
             return not _record_of(chosen.of, chosen.out, chosen)
         return not record(chosen.out, list(numbers(chosen.seeds)), chosen.mix, chosen.workers)
-    except (ArchiveError, ValueError) as error:
+    except (ArchiveError, OSError, ValueError) as error:
         parser.error(str(error))
     except subprocess.CalledProcessError as error:
         parser.error(error.stderr.strip() or str(error))

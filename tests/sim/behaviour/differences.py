@@ -168,10 +168,13 @@ def story(seed: int, difference: Difference, old: Record, new: Record) -> str:
     before = record.entries[max(0, place - _LOOKED_AT) : place]
     lines = [head, new.history[0].partition(": ")[2]]
     lines += [_line(at, text) for at, text in context(Teller(record), record, entry, before, _CONTEXT)]
-    lines.append(_side("then", Teller(old), difference.then, not_there=difference.sort == MORE))
-    lines.append(_side("now ", Teller(new), difference.now, not_there=difference.sort == MISSING))
-    if difference.sort == OTHERWISE and difference.then is not None and difference.now is not None:
-        lines.append(_line(None, f"they differ from here: {_parted(difference.then, difference.now)}"))
+    then = _side("then", Teller(old), difference.then, not_there=difference.sort == MORE)
+    now = _side("now ", Teller(new), difference.now, not_there=difference.sort == MISSING)
+    lines += [then, now]
+    if difference.sort == OTHERWISE and then.partition(": ")[2] == now.partition(": ")[2]:
+        assert difference.then is not None
+        assert difference.now is not None
+        lines.append(_line(None, f"they differ in what is not shown: {_parted(difference.then, difference.now)}"))
     return "\n  ".join(lines)
 
 
@@ -189,4 +192,4 @@ def _parted(then: Entry, now: Entry) -> str:
     one, other = (repr(entry.what) for entry in (then, now))
     pairs = enumerate(zip(one, other, strict=False))
     place = next((place for place, (a, b) in pairs if a != b), min(len(one), len(other)))
-    return " | ".join(text[max(0, place - 8) : place + 32] for text in (one, other))
+    return " | ".join(ascii(text[max(0, place - 8) : place + 32]) for text in (one, other))

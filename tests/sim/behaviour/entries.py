@@ -42,7 +42,13 @@ _BATCH: Final = Struct(">qiibIhiqqqhii")
 _MARKER: Final = Struct(">hh")
 _CONTROL: Final = 0x20
 _SHOWN: Final = 400
+_IN_CONTEXT: Final = 260
 _RECORDS_SHOWN: Final = 4
+_ENDS: Final = 3
+"""Ends of connections that a story tells, beside its other entries."""
+_LOOK_UPS: Final = (wire.METADATA, 10, 18)
+"""Metadata, FindCoordinator, ApiVersions."""
+_UNKNOWN: Final = (("throttle_time_ms", 0), ("base_offset", -1), ("log_append_time_ms", -1), ("log_start_offset", -1))
 _KEY_PREFIX: Final = re.compile(r"^sidecar:\{\w*\}:")
 _TOPIC: Final = re.compile(r"[\w.-]+")
 
@@ -105,7 +111,7 @@ class Teller:
     """Makes sentences of the entries of one record."""
 
     def __init__(self, record: Record) -> None:
-        self._requests = {(*entry.what[:2], entry.what[3][4:8]): entry for entry in record.asked}
+        self._requests = {(*entry.what[:2], entry.what[3][4:8]): entry for entry in record.asked if entry.what[3]}
         """By client, connection and correlation id."""
 
     def request(self, answer: Entry) -> Entry | None:
@@ -118,12 +124,14 @@ class Teller:
         """What happened."""
         what = entry.what
         match entry.kind:
+            case "asked" if what[3] is None:
+                return f"{what[0]} closed connection {what[1]} to {what[2]}"
             case "asked":
                 return f"{what[0]} asks {what[2]} on connection {what[1]}: {_asked(_data(what[3]))}"
             case "answer" if what[0] == _OPERATOR:
                 return f"an operator at {what[2]} is answered to '{what[3][0]}': {what[3][1]}"
             case "answer" if what[3] is None:
-                return f"the connection {what[1]} of {what[0]} to {what[2]} ends"
+                return f"{what[0]} hears that connection {what[1]} to {what[2]} ended"
             case "answer":
                 return f"{what[2]} answers {what[0]} on connection {what[1]}: {self._answered(entry)}"
             case "record":
@@ -146,6 +154,21 @@ class Teller:
             case _:
                 request = self.request(entry) if entry.kind == ANSWER else entry
                 return "answer" if request is None else f"answer to {_api(_data(request.what[3]))}"
+
+    def is_noise(self, entry: Entry) -> bool:
+        """Whether it says little of what follows: a look for leaders, an event of what another record says, a script
+        that wrote nothing, heartbeats.
+        """
+        what = entry.what
+        match entry.kind:
+            case "record":
+                return what[0].endswith("_events")
+            case "script":
+                return what[1] == "heartbeat" or not what[3][1]
+            case _:
+                request = entry if entry.kind == ASKED else self.request(entry)
+                data = b"" if request is None or request.what[3] is None else _data(request.what[3])
+                return len(data) >= _HEAD.size and _HEAD.unpack_from(data)[0] in _LOOK_UPS
 
     def topics(self, entry: Entry, known: set[str]) -> set[str]:
         """Those of the known ones that an entry, or its request, names."""
@@ -195,7 +218,16 @@ def _tried(work: Callable[[], str], data: bytes) -> str:
         text = work()
     except Exception:  # noqa: BLE001 - whatever a mistake of the product put there, it has to be shown
         return _short(data)
-    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
+    return _cut(text, _SHOWN)
+
+
+def _cut(text: str, most: int) -> str:
+    return text if len(text) <= most else f"{text[:most]}…"
+
+
+def _is_end(entry: Entry, clients: set[str]) -> bool:
+    """Whether a connection of one of these clients ended."""
+    return entry.kind in (ANSWER, ASKED) and entry.what[3] is None and entry.what[0] in clients
 
 
 def _api(frame: bytes) -> str:
@@ -224,9 +256,7 @@ def _values(values: Any, name: str = "") -> str:
         parts = [
             (key, value) for key, value in values.items() if value not in (None, "", b"", [], {}) and key != "tags"
         ]
-        return " ".join(
-            f"{key}={_values(value, key)}" for key, value in parts if (key, value) != ("throttle_time_ms", 0)
-        )
+        return " ".join(f"{key}={_values(value, key)}" for key, value in parts if (key, value) not in _UNKNOWN)
     if isinstance(values, list):
         return "[" + ", ".join(_values(value, name) for value in values) + "]"
     if name == "error_code":
@@ -314,9 +344,12 @@ def context(tell: Teller, record: Record, of: Entry, before: Sequence[Entry], mo
         entry
         for entry in happened
         if entry != of
-        and not (entry.kind == SCRIPT and entry.what[1] == "heartbeat")
+        and not tell.is_noise(entry)
         and ((who and entry.kind in (ANSWER, ASKED) and entry.what[0] == who) or topics & tell.topics(entry, known))
     ]
-    told = [(entry.at, tell.sentence(entry)) for entry in related[-most:]]
+    clients = {who, *(entry.what[0] for entry in related if entry.kind in (ANSWER, ASKED))}
+    told = related[-most:]
+    told += [entry for entry in happened if _is_end(entry, clients) and entry not in told][-_ENDS:]
+    told_at = [(entry.at, _cut(tell.sentence(entry), _IN_CONTEXT)) for entry in told]
     steps = [(at, f"the history: {text}") for at, text in record.steps if at <= of.at]
-    yield from sorted([*told, *steps[-3:]])
+    yield from sorted([*told_at, *steps[-3:]])

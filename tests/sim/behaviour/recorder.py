@@ -3,7 +3,8 @@
 The first line is the history's own text and what the checker found wrong. Each other line is one entry, in the order of
 virtual time, which is microseconds since the history began:
 
-    [time, "asked",  client, connection, node, request]       a client's request, as a node gets it
+    [time, "asked",  client, connection, node, request]       a client's request, as a node gets it; null: the node
+                                                              reads the end of the connection
     [time, "answer", client, connection, node, answer]        what the client gets; null: the connection ended
     [time, "answer", "operator", 0, node, [action, outcome]]  what an operator of a node hears
     [time, "record", topic, partition, offset, batch]         a batch that a leader appended, whoever wrote it
@@ -105,7 +106,7 @@ class _Entries:
             self._numbers[link] = self._counts[link.client] = self._counts.get(link.client, 0) + 1
         head = ["answer" if is_client else "asked", link.client, self._numbers[link], link.server]
         if data is None:
-            return [[*head, None]] if is_client else []
+            return [[*head, None]]
         buffer, found = self._buffers.get((link, is_client), b"") + data, []
         while len(buffer) >= 4 and len(buffer) >= (size := 4 + int.from_bytes(buffer[:4], "big")):
             found.append([*head, _shortened(buffer[4:size])])

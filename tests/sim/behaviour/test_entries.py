@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from tests.sim import wire
-from tests.sim.behaviour.entries import Entry, Record, Teller, parse
+from tests.sim.behaviour.entries import Entry, Record, Teller, context, parse
 
 REQUEST = (
     (wire.PRODUCE).to_bytes(2, "big") + b"\0\x08\0\0\0\x05\0\x01x"
@@ -76,3 +76,20 @@ def test_what_cannot_be_decoded_is_told_as_bytes() -> None:
         assert Teller(record).sentence(entry)
     assert [at for at, _ in record.steps] == [250_000]
     assert isinstance(record.entries[0], Entry)
+
+
+def test_a_story_tells_that_a_connection_closed_and_no_look_for_leaders() -> None:
+    look = (wire.METADATA).to_bytes(2, "big") + b"\0\x04\0\0\0\x06\0\x01x" + wire.metadata(["owned"])
+    record = record_of(
+        [40, "record", "other", 0, 0, text(MARKER)],
+        [50, "asked", "client-a", 1, "node-1", None],
+        [90, "asked", "client-a", 2, "node-1", text(look)],
+        [100, "asked", "client-a", 2, "node-1", text(REQUEST)],
+        [150, "script", "node-1", "queue", ["1", "k", "owned"], ["$-1\r\n", []]],
+        [160, "answer", "client-b", 1, "node-1", None],
+        [200, "record", "owned", 1, 3, text(MARKER)],
+    )
+    told = [line for _, line in context(Teller(record), record, record.entries[-1], record.entries[:-1], 10)]
+    assert told[0] == "client-a closed connection 1 to node-1"
+    assert told[1].startswith("client-a asks node-1 on connection 2: Produce v8")
+    assert len(told) == 2
