@@ -5,8 +5,6 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-import pytest
-
 from sidecar.local.process import Child, Command
 from tests.nodes import NodeProcess
 from tests.programs import stop_all
@@ -34,7 +32,6 @@ def application(node: NodeProcess, topic: str, name: str, directory: Path) -> Ch
     return Child.start(Command(name, command, directory / f"{name}.log", {}, directory))
 
 
-@pytest.mark.smoke
 def test_a_pod_takes_over_from_one_that_is_gone(node: NodeProcess, services: Services, tmp_path: Path):
     topic = create_topic(services.kafka_bootstrap, 1)
     govern(Rest(node.admin_url), topic)

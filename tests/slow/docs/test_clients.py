@@ -27,8 +27,6 @@ from tests.services import Services
 from tests.unit.docs.pages import page
 from tests.wait import wait_for
 
-pytestmark = pytest.mark.smoke
-
 with warnings.catch_warnings():
     # kafka-python reads its schemas in a way that Python 3.11 warns of.
     warnings.simplefilter("ignore", DeprecationWarning)
@@ -153,6 +151,12 @@ ROWS = {
 }
 
 
+_SMOKE = ("librdkafka-idempotent", "kafka-python-plain")
+each_row = pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.smoke] * (name in _SMOKE)) for name in ROWS]
+)
+
+
 class Ground:
     """A node, topics, and producers that are closed in the end."""
 
@@ -199,7 +203,7 @@ def ground(node: NodeProcess, services: Services) -> Iterator[Ground]:
         yield Ground(node, services.kafka_bootstrap, closing)
 
 
-@pytest.mark.parametrize("name", ROWS)
+@each_row
 def test_a_refused_producer_fails_the_record_and_writes_once_the_topic_is_free(name: str, ground: Ground) -> None:
     row, topic = ROWS[name], ground.topic(exclusive=True)
     owner = ground.somebody("owner")
@@ -218,6 +222,7 @@ SAID = {
 }
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize("name", SAID)
 def test_a_library_shows_or_hides_the_reason_as_the_page_says(name: str, ground: Ground) -> None:
     topic = ground.topic(exclusive=True)
@@ -230,7 +235,7 @@ def test_a_library_shows_or_hides_the_reason_as_the_page_says(name: str, ground:
     assert ("existing exclusive producer" in rival.said) == (name == "kafka-python-plain")
 
 
-@pytest.mark.parametrize("name", ROWS)
+@each_row
 def test_a_deposed_producer_is_told_so_and_some_lose_their_other_topics_by_it(name: str, ground: Ground) -> None:
     row, topic, other = ROWS[name], ground.topic(exclusive=True), ground.topic(exclusive=False)
     client = ground.client(row, "client")
@@ -242,7 +247,7 @@ def test_a_deposed_producer_is_told_so_and_some_lose_their_other_topics_by_it(na
     usurper.close()
 
 
-@pytest.mark.parametrize("name", ROWS)
+@each_row
 def test_a_waiting_producer_retries_until_the_topic_is_its_own(name: str, ground: Ground) -> None:
     row, topic = ROWS[name], ground.topic(exclusive=True)
     owner = ground.somebody("owner")
@@ -265,7 +270,7 @@ def test_a_waiting_producer_retries_until_the_topic_is_its_own(name: str, ground
     ("make", "idempotent", "outcome"),
     [
         pytest.param(Librdkafka, True, "_MSG_TIMED_OUT", id="librdkafka-idempotent"),
-        pytest.param(Librdkafka, False, "INVALID_REQUEST", id="librdkafka-plain"),
+        pytest.param(Librdkafka, False, "INVALID_REQUEST", id="librdkafka-plain", marks=pytest.mark.smoke),
         pytest.param(Aiokafka, True, "InvalidRequestError", id="aiokafka-idempotent"),
         pytest.param(Aiokafka, False, "InvalidRequestError", id="aiokafka-plain"),
         pytest.param(KafkaPython, True, "KafkaError", id="kafka-python-idempotent"),

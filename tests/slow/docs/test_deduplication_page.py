@@ -7,15 +7,11 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 from tests.conftest import Unique
 from tests.logs import read_log
 from tests.nodes import NodeProcess
 from tests.services import Services
 from tests.slow.docs.test_unserved import ask
-
-pytestmark = pytest.mark.smoke
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "deduplication.md"
 

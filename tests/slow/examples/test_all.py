@@ -15,8 +15,6 @@ from tests.nodes import NodeProcess
 from tests.slow.examples.conftest import Start
 from tests.slow.examples.programs import EXAMPLES
 
-pytestmark = pytest.mark.smoke
-
 PROGRAMS = {
     "change_data_capture": ("capture", "shop.db"),
     "job_scheduler": ("run", "jobs.db"),
@@ -28,6 +26,7 @@ PROGRAMS = {
 each_program = pytest.mark.parametrize("name", PROGRAMS)
 
 
+@pytest.mark.smoke
 def test_every_program_is_here_and_on_both_pages() -> None:
     files = {path.stem for path in EXAMPLES.glob("*.py")} - {"common"}
     assert files == set(PROGRAMS)
@@ -44,6 +43,7 @@ def test_it_helps(start: Start, name: str) -> None:
     assert "localhost:19092" in program.output
 
 
+@pytest.mark.smoke
 @each_program
 def test_where_no_node_answers_it_says_so(start: Start, name: str) -> None:
     address = f"{HOST}:{free_ports(1)[0]}"

@@ -142,7 +142,7 @@ def check_a_crash(node: FailingNode, services: Services, name: str, case: Case) 
     node.check_log()
 
 
-_SMOKE = {"shipped", "committed"}
+_SMOKE = {"committed"}
 
 
 @pytest.mark.parametrize(

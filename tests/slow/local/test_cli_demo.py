@@ -7,8 +7,6 @@ import sys
 from itertools import groupby
 from pathlib import Path
 
-import pytest
-
 from sidecar.local.ports import HOST
 from sidecar.local.probe import ask_kafka
 from tests.unit.docs.pages import page
@@ -35,7 +33,6 @@ def test_the_demo_shows_a_refusal_a_takeover_and_kafkas_own_refusal_of_a_late_ba
     assert set(story) <= set(demo.stdout.splitlines()), "README shows what it prints"
 
 
-@pytest.mark.smoke
 def test_the_same_with_logins_lets_nobody_in_without_one_and_leaves_nothing_behind(tmp_path: Path) -> None:
     (temporary := tmp_path / "temporary").mkdir()
     environment = {**os.environ, "TMPDIR": str(temporary), "SIDECAR_STATE_DIR": str(tmp_path / "state")}

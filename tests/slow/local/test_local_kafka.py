@@ -126,7 +126,6 @@ def test_overrides_reach_the_broker(own_kafka) -> None:
     assert "producer.id.expiration.ms=12345 " in described.stdout
 
 
-@pytest.mark.smoke
 def test_topics_are_created_by_writing_to_them(kafka: Kafka, unique) -> None:
     topic = unique("auto")
     write_by_tool(kafka, topic, "x")

@@ -42,7 +42,6 @@ def owner(state: Path, tmp_path: Path) -> Iterator[Child]:
     child.stop()
 
 
-@pytest.mark.smoke
 def test_it_starts_both_and_says_how_far_it_is(state: Path) -> None:
     steps: list[Step] = []
     with Stack(StackConfig(state, 0, 0)) as stack:

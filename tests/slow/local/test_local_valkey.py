@@ -12,8 +12,6 @@ from sidecar.local.errors import LocalError, PortInUseError, StartError
 from sidecar.local.valkey import find_valkey
 from tests.certificates import Authority
 
-pytestmark = pytest.mark.smoke
-
 
 def test_what_was_acknowledged_survives_a_kill(own_valkey) -> None:
     valkey = own_valkey()

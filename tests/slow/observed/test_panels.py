@@ -14,8 +14,6 @@ from tests.slow.observed.conftest import Observed
 from tests.slow.observed.prometheus import WINDOW
 from tests.unit.deploy.files import DASHBOARDS, Tree, load_json, panels, variables
 
-pytestmark = pytest.mark.smoke
-
 
 def asked(expression: str) -> str:
     """A query as Grafana would send it where every choice is "all"."""

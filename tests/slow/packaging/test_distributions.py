@@ -17,7 +17,7 @@ from packaging.requirements import Requirement
 from tests.slow.packaging.conftest import FILES, Distributions, Installed, run
 from tests.unit.deploy.files import ROOT
 
-pytestmark = [pytest.mark.smoke, pytest.mark.timeout(900)]
+pytestmark = pytest.mark.timeout(900)
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 

@@ -35,7 +35,6 @@ def owned(cluster: Cluster, name: str, **policy: object) -> str:
 
 
 @pytest.mark.parametrize("node", [0, 1])
-@pytest.mark.smoke
 def test_fencing_names_the_owner_and_deposes_it_whichever_node_is_asked(
     visit: Visit, cluster: Cluster, node: int
 ) -> None:

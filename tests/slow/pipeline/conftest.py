@@ -1,6 +1,6 @@
 """One Spark session for all tests of the pipeline: starting it takes longer than most of them.
 
-Even then Spark takes seconds to plan what is nothing to compute: one test for each job is marked `smoke`.
+Even then Spark takes seconds to plan what is nothing to compute, so none that needs it is marked `smoke`.
 """
 
 from __future__ import annotations

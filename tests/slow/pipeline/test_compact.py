@@ -68,7 +68,6 @@ def frame(spark: SparkSession, records: list[Row]) -> DataFrame:
     return spark.createDataFrame(records, COLUMNS)
 
 
-@pytest.mark.smoke
 def test_the_newest_value_of_each_key_is_what_going_through_the_log_finds(spark: SparkSession) -> None:
     records = some_records(1, 400)
     until = {0: 10**9, 1: 10**9}

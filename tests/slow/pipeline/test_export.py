@@ -44,7 +44,6 @@ def die(*_: Any) -> None:
     raise DiedError
 
 
-@pytest.mark.smoke
 def test_the_table_of_a_shadow_holds_what_its_log_holds(
     spark: SparkSession, node: NodeProcess, log: Log, unique: Unique, tmp_path: Path
 ) -> None:

@@ -123,7 +123,7 @@ def any_log(partition: int) -> list[Logged]:
     return found
 
 
-@pytest.mark.parametrize("compacted", [False, pytest.param(True, marks=pytest.mark.smoke)])
+@pytest.mark.parametrize("compacted", [False, True])
 def test_the_highest_ids_and_their_offsets_are_those_that_reading_record_by_record_finds(
     spark: SparkSession, compacted: bool
 ) -> None:

@@ -19,8 +19,6 @@ from tests.services import Services
 from tests.slow.pipeline.snapshot_topics import chunks_of
 from tests.topics import create_topic, delete_records
 
-pytestmark = pytest.mark.smoke
-
 Rebuild = Callable[..., Result]
 
 
@@ -50,6 +48,7 @@ def test_a_topic_that_there_is_not(rebuild: Rebuild) -> None:
     assert (result.exit_code, "there is no topic no-such-topic" in result.stderr) == (3, True), result.stderr
 
 
+@pytest.mark.smoke
 def test_a_topic_without_deduplication(services: Services, rebuild: Rebuild) -> None:
     name = create_topic(services.kafka_bootstrap)
     result = rebuild(name)
