@@ -32,6 +32,7 @@ settings.register_profile("patient", deadline=None)  # a busy machine is no fail
 settings.load_profile("patient")
 _KAFKA_FIXTURES = {"services", "kafka_cluster", "kafka_tools", "own_kafka"}
 _SLOW = Path(__file__).with_name("slow")
+_WHOLE = ("tests/slow/", "tests/kafka/security/")
 _SLOW_FIXTURES = {"kafka_cluster", "own_kafka"}
 
 
@@ -75,13 +76,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """In several processes: a file, and of `slow` a directory, whole in one of them: none starts twice."""
+    """In several processes: a file, or a directory that shares what is dear to start, whole in one of them."""
     from xdist.scheduler.loadfile import LoadFileScheduling  # noqa: PLC0415 - only where there are several
 
     class Whole(LoadFileScheduling):
         def _split_scope(self, nodeid: str) -> str:
             file = nodeid.partition("::")[0]
-            return "/".join(file.split("/")[:3]) if file.startswith("tests/slow/") else file
+            return "/".join(file.split("/")[:3]) if file.startswith(_WHOLE) else file
 
     return Whole(config, log)
 

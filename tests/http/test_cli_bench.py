@@ -23,6 +23,7 @@ from sidecar.protocol.addresses import addresses
 from sidecar.protocol.codec import Codec
 from sidecar.settings import AdminAccess
 from tests.conftest import StartNode
+from tests.http.paper_cli import Said, run
 from tests.nodes import NodeProcess
 from tests.services import Services
 from tests.wait import wait_for
@@ -71,11 +72,10 @@ def environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
 
 
-def bench(node: NodeProcess, *arguments: str, code: int = 0) -> subprocess.CompletedProcess[str]:
-    command = [*SIDECAR, "bench", "--admin-url", node.admin_url, *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=100)
-    assert done.returncode == code, done.stdout + done.stderr
-    return done
+def bench(node: NodeProcess, *arguments: str, code: int = 0) -> Said:
+    said = run("bench", "--admin-url", node.admin_url, *arguments)
+    assert said.code == code, said.out + said.err
+    return said
 
 
 def left(services: Services) -> list[str]:
@@ -92,15 +92,13 @@ def governed(node: NodeProcess) -> list[dict[str, Any]]:
     return list(AdminApi(AdminAccess(node.admin_url, None)).topics(governed=True))
 
 
-@pytest.mark.parametrize(
-    "options", [(), ("--access", "exclusive"), ("--access", "shared", "--clients", "2", "--compression", "zstd")]
-)
+@pytest.mark.parametrize("options", [(), ("--access", "shared", "--clients", "2", "--compression", "zstd")])
 def test_a_run_measures_both_says_so_and_leaves_nothing(
     node_process: StartNode, services: Services, options: tuple[str, ...]
 ):
     node = node_process()
     done = bench(node, "--kafka", services.kafka_bootstrap, *SMALL, "--rounds", "2", *options, "-o", "json")
-    found = json.loads(done.stdout)
+    found = json.loads(done.out)
     Draft202012Validator(SCHEMA).validate(found)
     assert found["throughput"].keys() == found["latency_ms"].keys() == TARGETS
     assert found["targets"]["node"] == [node.bootstrap]
@@ -109,16 +107,14 @@ def test_a_run_measures_both_says_so_and_leaves_nothing(
         assert [each["records"] for each in found["throughput"][target]["rounds"]] == [1000, 1000]
         assert found["latency_ms"][target]["samples"] == 2 * 20
     assert found["ratio"].keys() == {"records_per_second", "p50", "p99", "p99_9"}
-    assert "round 2 of 2: direct" in done.stderr
+    assert "round 2 of 2: direct" in done.err
     assert ('"policy.set"' in node.log) is bool(options), "an ordinary topic gets no policy"
-    assert ('"takeover"' in node.log) is ("exclusive" in options)
     assert left(services) == []
     assert governed(node) == []
 
 
-def test_people_get_a_table_of_figures_on_stdout(node_process: StartNode, services: Services):
-    node = node_process()
-    lines = bench(node, "--kafka", services.kafka_bootstrap, *SMALL, "--rounds", "1").stdout.splitlines()
+def test_people_get_a_table_of_figures_on_stdout(node: NodeProcess, services: Services):
+    lines = bench(node, "--kafka", services.kafka_bootstrap, *SMALL, "--rounds", "1").out.splitlines()
     assert lines[0].split() == ["STRAIGHT", "TO", "KAFKA", "THROUGH", "THE", "NODE", "RATIO"]
     firsts = [line.split()[0] for line in lines[1:]]
     assert firsts == ["records/s", "MB/s", "p50", "p99", "p99.9", "max"]
@@ -130,36 +126,28 @@ def test_without_a_kafka_that_can_be_reached_it_ends_with_5_or_measures_the_node
     node = node_process()
     nowhere = f"127.0.0.1:{free_ports(1)[0]}"
     refused = bench(node, "--kafka", nowhere, *SMALL, code=5)
-    assert nowhere in refused.stderr
-    assert "--no-direct" in refused.stderr
-    assert refused.stdout == ""
+    assert nowhere in refused.err
+    assert "--no-direct" in refused.err
+    assert refused.out == ""
     assert left(services) == []
-    alone = json.loads(bench(node, "--no-direct", *SMALL, "--rounds", "1", "-o", "json").stdout)
+    alone = json.loads(bench(node, "--no-direct", *SMALL, "--rounds", "1", "-o", "json").out)
     Draft202012Validator(SCHEMA).validate(alone)
     assert (alone["throughput"].keys(), alone["ratio"]) == ({"node"}, None)
     assert left(services) == []
     node.stop()
-    assert "no node answers" in bench(node, "--no-direct", code=5).stderr
+    assert "no node answers" in bench(node, "--no-direct", code=5).err
 
 
-def test_a_node_is_not_taken_for_kafka(node_process: StartNode):
-    node = node_process()
-    assert "names a node" in bench(node, "--kafka", node.bootstrap, *SMALL, code=2).stderr
+def test_a_node_is_not_taken_for_kafka(node: NodeProcess):
+    assert "names a node" in bench(node, "--kafka", node.bootstrap, *SMALL, code=2).err
 
 
 def test_more_owners_than_partitions_are_refused_before_anything_is_asked():
-    done = subprocess.run(
-        [*SIDECAR, "bench", "--access", "exclusive", "--clients", "3", "--partitions", "2"],
-        capture_output=True, text=True, check=False, timeout=60,
-    )  # fmt: skip
-    assert (done.returncode, "one owner" in done.stderr) == (2, True)
+    said = run("bench", "--access", "exclusive", "--clients", "3", "--partitions", "2")
+    assert (said.code, "one owner" in said.err) == (2, True)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_a_run_that_is_ended_deletes_its_topics(
-    node_process: StartNode, services: Services, tmp_path: Path, number: signal.Signals
-):
-    node = node_process()
+def test_a_run_that_is_ended_deletes_its_topics(node: NodeProcess, services: Services, tmp_path: Path):
     with (tmp_path / "err").open("wb") as err:
         process = subprocess.Popen(
             [
@@ -173,7 +161,7 @@ def test_a_run_that_is_ended_deletes_its_topics(
             lambda: "round 1 of 100" in (tmp_path / "err").read_text() or process.poll() is not None, "a round", 60
         )
         assert len(left(services)) == 2, (tmp_path / "err").read_text()
-        process.send_signal(number)
+        process.send_signal(signal.SIGTERM)
         assert process.wait(30) == 1
     finally:
         process.kill()
@@ -185,9 +173,8 @@ def test_a_run_that_is_ended_deletes_its_topics(
 
 @pytest.mark.parametrize("codec", list(Codec))
 async def test_what_is_counted_is_in_the_log_and_every_client_can_read_it(
-    node_process: StartNode, services: Services, codec: Codec
+    node: NodeProcess, services: Services, codec: Codec
 ):
-    node = node_process()
     api = AdminApi(AdminAccess(node.admin_url, None))
     load = Load(record_bytes=50, batch_bytes=1000, acks=-1, codec=codec, in_flight=5, seconds=60)
     with Stage({"node": addresses(node.bootstrap)}, api) as stage:
@@ -218,8 +205,7 @@ async def read_all(services: Services, topic: str, partitions: int) -> list[byte
     return values
 
 
-def test_time_ends_a_round_with_what_was_acknowledged(node_process: StartNode):
-    node = node_process()
+def test_time_ends_a_round_with_what_was_acknowledged(node: NodeProcess):
     load = Load(record_bytes=10, batch_bytes=10, acks=-1, codec=Codec.NONE, in_flight=1, seconds=1.0)
     with Stage({"node": addresses(node.bootstrap)}, AdminApi(AdminAccess(node.admin_url, None))) as stage:
         writer = Writer(stage.topics["node"], stage.create("node", 1, -1), load)
@@ -232,9 +218,8 @@ def test_time_ends_a_round_with_what_was_acknowledged(node_process: StartNode):
     assert found.topic(stage.topics["node"]).leaders.keys() == {0}
 
 
-def test_what_is_sent_is_made_before_the_clock_runs(node_process: StartNode, monkeypatch: pytest.MonkeyPatch):
+def test_what_is_sent_is_made_before_the_clock_runs(node: NodeProcess, monkeypatch: pytest.MonkeyPatch):
     """More lanes than batches of the round that does not count, a last batch that is not full, two writers."""
-    node = node_process()
     load = Load(record_bytes=10, batch_bytes=220, acks=-1, codec=Codec.NONE, in_flight=5, seconds=60)
     made: list[float] = []
     began: list[float] = []

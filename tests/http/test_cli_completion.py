@@ -1,4 +1,4 @@
-"""Completion in the shells themselves: their own interpreters run the script that `sidecar completion` prints."""
+"""What is completed; and that the shells themselves run the script that `sidecar completion` prints."""
 
 import os
 import subprocess
@@ -9,7 +9,9 @@ from pathlib import Path
 from socket import create_server
 
 import pytest
+from click.shell_completion import ShellComplete
 
+from sidecar.cli.root import cli
 from sidecar.node.port import ProducerIds, Shadow
 from sidecar.shadow.cursors import Cursor
 from tests.http.paper_cli import Running, unused_url
@@ -46,8 +48,20 @@ SHELLS = {
 }
 
 
+@pytest.fixture
+def complete(monkeypatch: pytest.MonkeyPatch) -> Complete:
+    """The names that are offered for the last word."""
+
+    def ask(url: str, *words: str) -> list[str]:
+        monkeypatch.setenv("SIDECAR_ADMIN_URL", url)
+        offered = ShellComplete(cli, {}, "sidecar", "_SIDECAR_COMPLETE").get_completions(list(words[:-1]), words[-1])
+        return [item.value for item in offered]
+
+    return ask
+
+
 @pytest.fixture(params=SHELLS)
-def complete(request: pytest.FixtureRequest, tmp_path: Path) -> Complete:
+def shell(request: pytest.FixtureRequest, tmp_path: Path) -> Complete:
     """The names that a shell offers for the last word."""
     package, arguments = SHELLS[request.param]
     shell = program(request.param, package)
@@ -95,15 +109,12 @@ def test_names_are_completed_as_the_node_knows_them(complete: Complete, running:
     assert complete(running.url, "topic", "show", "x") == []
 
 
-def test_names_that_a_shell_would_take_for_more_than_a_name_are_not_offered(complete: Complete, running: Running):
+def test_names_that_a_shell_would_take_for_more_than_a_name_are_not_offered(shell: Complete, running: Running):
     """Clients choose them, and what is completed stands on the line as it is: Enter would run it."""
     hostile = ("b; touch it", "b$(touch it)", "b`touch it`", "b\nrm", "b&rm", "b*", "b'ing", "b ing", "-b", "~b")
     names = (*hostile, "billing", "b/i@1,2+%=x.y_z-")
     running.node.ids["orders"] = {name: ProducerIds(name, 8, {0: 8}, {0: 70}, {0: 0}, False) for name in names}
-    running.node.shadows.views["orders-audit"] = Shadow("orders-audit", "orders", ("User:*",), 0, is_made=True)
-    running.node.shadows.of_groups["orders-audit"] = [Cursor(name, "EMPTY", 0, {}) for name in hostile]
-    assert complete(running.url, "cursor", "reset", "orders-audit", "--group", "") == []
-    found = complete(running.url, "dedup", "show", "orders", "")
+    found = shell(running.url, "dedup", "show", "orders", "")
     assert sorted(each.partition(",")[0] for each in found) == ["b/i@1", "billing"], "fish ends a name at a comma"
 
 

@@ -23,6 +23,7 @@ from sidecar.cli.output import CommandError
 from sidecar.local.ports import free_ports, is_open
 from sidecar.settings import AdminAccess
 from tests.conftest import StartNode, Unique
+from tests.http.paper_cli import run
 from tests.nodes import NodeProcess
 from tests.rest import Rest
 from tests.services import Services
@@ -40,9 +41,9 @@ def environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 def sidecar(*arguments: str, code: int = 0) -> str:
-    done = subprocess.run([*SIDECAR, *arguments], capture_output=True, text=True, check=False, timeout=60)
-    assert done.returncode == code, done.stdout + done.stderr
-    return done.stdout
+    said = run(*arguments)
+    assert said.code == code, said.out + said.err
+    return said.out
 
 
 def checks(text: str) -> dict[str, dict[str, Any]]:
@@ -87,18 +88,18 @@ def test_tools_find_a_ready_node(node_process: StartNode):
 async def test_an_owner_is_fenced_where_the_generation_is_that_of_the_script(node_process: StartNode, unique: Unique):
     node, topic = node_process(), unique("fenced")
     url = ("--admin-url", node.admin_url)
-    run = partial(asyncio.to_thread, sidecar)
+    command = partial(asyncio.to_thread, sidecar)
     async with AIOKafkaProducer(bootstrap_servers=node.bootstrap, enable_idempotence=True) as producer:
         await producer.send_and_wait(topic, b"it is there")
-    await run(*url, "topic", "set", topic, "--access", "exclusive")
+    await command(*url, "topic", "set", topic, "--access", "exclusive")
     async with AIOKafkaProducer(bootstrap_servers=node.bootstrap, enable_idempotence=True) as producer:
         await producer.send_and_wait(topic, b"owned")
-        generation = json.loads(await run(*url, "topic", "show", topic, "-o", "json"))["generation"]
+        generation = json.loads(await command(*url, "topic", "show", topic, "-o", "json"))["generation"]
         for what in ("fence", "release"):
-            await run(*url, "producer", what, topic, "--if-generation", str(generation + 1), code=4)
-        owner = json.loads(await run(*url, "topic", "show", topic, "-o", "json"))["owner"]
+            await command(*url, "producer", what, topic, "--if-generation", str(generation + 1), code=4)
+        owner = json.loads(await command(*url, "topic", "show", topic, "-o", "json"))["owner"]
         assert owner["session"].startswith("pid:")
-        fenced = await run(*url, "producer", "fence", topic, "--if-generation", str(generation), "-o", "json")
+        fenced = await command(*url, "producer", "fence", topic, "--if-generation", str(generation), "-o", "json")
         assert json.loads(fenced)["owner"] is None
         with pytest.raises(UnknownError):  # 90, which aiokafka has no name for
             await producer.send_and_wait(topic, b"never")
@@ -200,7 +201,7 @@ async def test_the_doctor_refuses_internal_topics_that_were_tampered_with(
         await admin.alter_configs([ConfigResource(ConfigResourceType.TOPIC, topic, {"cleanup.policy": "delete"})])
     finally:
         await admin.close()
-    found = json.loads(sidecar("doctor", "-o", "json", code=10))["checks"]
+    found = json.loads(await asyncio.to_thread(sidecar, "doctor", "-o", "json", code=10))["checks"]
     failures = [check["detail"] for check in found if (check["name"], check["level"]) == (topic, "fail")]
     assert "cleanup.policy is delete, must be compact" in failures
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import inspect
 import re
-import subprocess
-import sys
 import textwrap
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -72,15 +70,14 @@ def names(rest: Rest, node: NodeProcess, new_topic: Topic, unique: Unique) -> di
 
 
 @pytest.fixture
-def run(names: dict[str, str]) -> Run:
+def run(names: dict[str, str], capsys: pytest.CaptureFixture[str]) -> Run:
     def run(program: str) -> str:
         for shown, there in names.items():
             program = program.replace(shown, there)
-        done = subprocess.run(
-            [sys.executable, "-W", "error", "-c", program], capture_output=True, text=True, timeout=60, check=False
-        )
-        assert (done.returncode, done.stderr) == (0, ""), f"{program}\n{done.stderr}"
-        return done.stdout
+        exec(compile(program, "example", "exec"), {"__name__": "__main__"})
+        told, errors = capsys.readouterr()
+        assert errors == "", program
+        return told
 
     return run
 

@@ -245,8 +245,9 @@ def mortal_kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kafka]:
     kafka.stop(grace=0)
 
 
-@pytest.mark.parametrize("plain", [False, True], ids=["idempotent", "plain"])
-@pytest.mark.parametrize("mode", [AccessMode.EXCLUSIVE, AccessMode.SHARED])
+@pytest.mark.parametrize(
+    ("mode", "plain"), [(AccessMode.EXCLUSIVE, False), (AccessMode.SHARED, True)], ids=["owner", "plain beside others"]
+)
 async def test_what_fails_while_the_storage_is_away_can_be_sent_again_and_is_there_once(
     mortal_kafka: Kafka, services: Services, unique: Unique, plain: bool, mode: AccessMode
 ) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import pytest
+
 from sidecar.cluster.upstream import KafkaUpstream
 from sidecar.fencing.expiry import read_keep_alives
 from sidecar.fencing.slot import ROTATE_AT, WriterSlot
@@ -172,6 +174,7 @@ async def test_retiring_a_producer_id_again_is_harmless(kafka: KafkaCalls, new_s
         await retire_producer(kafka.upstream, never_used, {topic: [0, 1]})
 
 
+@pytest.mark.slow  # 32,000 epochs
 async def test_an_epoch_near_its_end_is_left_by_changing_the_producer_id(
     kafka: KafkaCalls, new_slot: NewSlot, unique: Unique
 ) -> None:

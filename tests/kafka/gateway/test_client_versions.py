@@ -18,7 +18,10 @@ _NO_RANGE_FROM_0 = ("3.3.2", "3.7.2")
 """These cannot read a feature whose range begins at 0 (KAFKA-17011)."""
 
 
-@pytest.mark.parametrize("version", [JAVA[0], *_NO_RANGE_FROM_0, JAVA[-1]])
+@pytest.mark.parametrize(
+    "version",
+    [JAVA[0], *(pytest.param(version, marks=pytest.mark.slow) for version in _NO_RANGE_FROM_0), JAVA[-1]],
+)
 def test_a_java_client_administers_writes_and_reads_at_a_node(
     version: str, one_node: VirtualCluster, unique: Unique
 ) -> None:

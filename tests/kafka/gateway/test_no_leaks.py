@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from sidecar.local import Kafka
     from tests.conftest import Unique
     from tests.kafka.gateway.virtual import VirtualCluster
+    from tests.services import Services
 
 _NOT_FOR_BROKERS = {45, 46}
 """Answered by the node alone."""
@@ -44,16 +45,8 @@ def describing(topic: str, group: str, nodes: list[int]) -> dict[int, dict[str, 
     }
 
 
-def ports_of(kafka: Kafka) -> set[int]:
-    """The ports of clients and of controllers."""
-    found: set[int] = set()
-    for broker in kafka.config.numbers:
-        for line in (kafka.directory / f"broker-{broker}" / "server.properties").read_text().splitlines():
-            name, _, value = line.partition("=")
-            if name == "listeners":
-                found |= {int(listener.rsplit(":", 1)[1]) for listener in value.split(",")}
-    assert len(found) == 2 * len(kafka.config.numbers)
-    return found
+def of_clients(bootstrap: str) -> set[int]:
+    return {int(address.rsplit(":", 1)[1]) for address in bootstrap.split(",")}
 
 
 def names_a_port(answer: bytes, ports: set[int]) -> bool:
@@ -61,17 +54,16 @@ def names_a_port(answer: bytes, ports: set[int]) -> bool:
     return any(f":{port}".encode() in answer or HOST.encode() + port.to_bytes(4, "big") in answer for port in ports)
 
 
-@pytest.mark.smoke
 @pytest.mark.parametrize("key", COLD, ids=[APIS[key].name for key in COLD])
 async def test_no_answer_names_a_brokers_address(
-    key: int, three_nodes: VirtualCluster, kafka_cluster: Kafka, unique: Unique
+    key: int, one_node: VirtualCluster, services: Services, unique: Unique
 ) -> None:
     topic, group = unique("orders"), unique("group")
-    async with kafka_calls(kafka_cluster.bootstrap) as calls:
+    async with kafka_calls(services.kafka_bootstrap) as calls:
         await calls.create(topic)
-    contents = describing(topic, group, sorted(three_nodes.ids))
-    ports = ports_of(kafka_cluster)
-    with RawClient(three_nodes.nodes[0].bootstrap) as wire:
+    contents = describing(topic, group, sorted(one_node.ids))
+    ports = of_clients(services.kafka_bootstrap)
+    with RawClient(one_node.nodes[0].bootstrap) as wire:
         wire.ask(request(8, 2, **contents[8]))
         for version in versions_of(wire).get(key, range(0)):
             if kio.has(key, version):
@@ -79,13 +71,13 @@ async def test_no_answer_names_a_brokers_address(
                 assert not names_a_port(answer, ports), f"version {version}"
 
 
-async def test_the_same_search_finds_addresses_in_kafkas_own_answers(kafka_cluster: Kafka, unique: Unique) -> None:
-    ports = ports_of(kafka_cluster)
+async def test_the_same_search_finds_addresses_in_kafkas_own_answers(services: Services, unique: Unique) -> None:
+    ports = of_clients(services.kafka_bootstrap)
     topic, group = unique("orders"), unique("group")
-    async with kafka_calls(kafka_cluster.bootstrap) as calls:
+    async with kafka_calls(services.kafka_bootstrap) as calls:
         await calls.create(topic)
     contents = describing(topic, group, [1])
-    with RawClient(kafka_cluster.address(1)) as wire:
+    with RawClient(services.kafka_bootstrap.split(",")[0]) as wire:
         for key in (3, 10, 32, 60):
             asked = request(key, APIS[key].last, **contents[key])
             wait_for(lambda asked=asked: names_a_port(wire.ask_bytes(asked), ports), f"a port in {APIS[key].name}")

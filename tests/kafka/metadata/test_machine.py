@@ -273,7 +273,7 @@ def test_generations_rise_and_have_one_owner_each_whatever_redis_forgets(redis_s
     run_state_machine_as_test(
         type("Machine", (Arbitration,), {"redis_side": redis_side}),
         settings=settings(
-            max_examples=40,
+            max_examples=15,
             stateful_step_count=40,
             deadline=None,
             suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],

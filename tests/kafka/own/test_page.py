@@ -464,10 +464,7 @@ def test_the_way_to_the_node_that_serves(services: Services, node_process: Start
         assert brokers == {number: node.bootstrap for number, node in nodes.items()}
 
 
-@pytest.mark.parametrize("named", [True, False], ids=["by-name", "by-token-alone"])
-def test_what_a_dead_node_granted_is_released_by_its_token(
-    node_process: StartNode, unique: Unique, named: bool
-) -> None:
+def test_what_a_dead_node_granted_is_released_by_its_token(node_process: StartNode, unique: Unique) -> None:
     nodes = two_nodes(node_process, unique("c"), "60000")
     leader, other, token = string(unique("leader")), string(unique("other")), new_token()
     with OwnClient(nodes[1].bootstrap) as client:
@@ -480,7 +477,6 @@ def test_what_a_dead_node_granted_is_released_by_its_token(
     with OwnClient(survivor.bootstrap) as client:
         wait_for(lambda: client.own(other, mode=WAIT).error == control.TIMED_OUT, "the other node to coordinate", 20)
         assert client.owner(leader).owner_session == f"pid:{2**40}"
-        released = client.release(token, leader) if named else client.release(token)
-        assert released.error == control.NONE
+        assert client.release(token).error == control.NONE
         assert client.owner(leader).owner_session == ""
         assert client.owner(other).owner_session == f"pid:{2**41}"

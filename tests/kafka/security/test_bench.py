@@ -37,7 +37,7 @@ def bench(settings: dict[str, Any], *arguments: str) -> subprocess.CompletedProc
     return subprocess.run(command, env=others | ours, capture_output=True, text=True, timeout=200, check=False)
 
 
-@pytest.mark.parametrize("listener", ["PLAINTEXT", "SASL_SSL"])
+@pytest.mark.parametrize("listener", [pytest.param("PLAINTEXT", marks=pytest.mark.slow), "SASL_SSL"])
 def test_what_nodes_are_told_is_enough(
     secured: Secured, own_valkey: OwnValkey, node_process: StartNode, listener: str, tmp_path: Path
 ) -> None:
