@@ -95,6 +95,7 @@ class ShadowKeeper:
         self._nodes = nodes
         self._hooks = hooks
         self._before: dict[str, tuple[Offset, ShadowVerdict]] = {}
+        """The verdicts of the last check, each with the offset of the record that it is about."""
 
     async def run(self) -> None:
         """Check all shadows every two seconds, until cancelled."""
@@ -111,11 +112,11 @@ class ShadowKeeper:
         except FAILURES as error:
             self._hooks.shadow_failed("", error)
             return
-        self._before = {name: found for name, found in self._before.items() if self._records.get(name)}
+        before, self._before = self._before, {}
         for entry in mine:
             try:
                 async with self._records.changing:
-                    await self._look_after(entry, topics)
+                    await self._look_after(entry, topics, before.get(entry.key.topic))
             except FAILURES as error:
                 self._hooks.shadow_failed(entry.key.topic, error)
 
@@ -126,12 +127,13 @@ class ShadowKeeper:
         found = await self._upstream.metadata(MetadataRequest(tuple(names), allow_auto_topic_creation=False))
         return {topic.name: topic for topic in found.topics}
 
-    async def _look_after(self, entry: Entry[state.Shadow], topics: Mapping[str, TopicState]) -> None:
+    async def _look_after(
+        self, entry: Entry[state.Shadow], topics: Mapping[str, TopicState], before: tuple[Offset, ShadowVerdict] | None
+    ) -> None:
         name = entry.key.topic
         if self._records.get(name) is not entry:
             return  # the metadata was requested for the previous record
         verdict = judged(name, entry.value, topics, self._records.now_ms())
-        before = self._before.pop(name, None)
         if verdict is None:
             return
         self._before[name] = found = entry.offset, verdict

@@ -25,11 +25,12 @@ from sidecar.changelog import MASTER_SLOT, Changelog, SlotName
 from sidecar.changelog.records import Position
 from sidecar.cluster.logs import LogReader
 from sidecar.dedup.content import Headers
+from sidecar.dedup.marks import Mark
 from sidecar.dedup.names import WriterNames
 from sidecar.dedup.partition import IdsServices
 from sidecar.dedup.recovery import scan
 from sidecar.dedup.reply import Reply
-from sidecar.dedup.snapshots import Collector, Saved, of_value
+from sidecar.dedup.snapshots import Collector, Saved, encode, new_copy, of_value, to_records
 from sidecar.dedup.topic import TopicIds
 from sidecar.exclusive.epoch import SlotEpoch
 from sidecar.exclusive.slots import SlotScope, TakenSlot
@@ -56,9 +57,12 @@ REFUSED = 44
 
 
 class WorldLoop(JumpLoop):
-    """Here no thread runs: what would be its work is done at once."""
+    """Here no thread runs: what would be its work is done at once. `pieces`: how often that was."""
+
+    pieces = 0
 
     def run_in_executor(self, executor: Any, func: Callable[..., Any], *args: Any) -> asyncio.Future[Any]:
+        self.pieces += 1
         done = self.create_future()
         try:
             done.set_result(func(*args))
@@ -169,6 +173,13 @@ class World:
         await scan(LogReader(self.kafka.upstream), node.changelog.snapshots_of(TOPIC), collector, 0)
         return collector.newest(partition, lambda covered: covered <= self.end(partition))
 
+    async def rebuild(self, covered: int, number: int, ids: Mapping[bytes, int]) -> None:
+        """Append a snapshot as a rebuild from the log does."""
+        marks = [Mark(name, sequence_id, -1, 0) for name, sequence_id in ids.items()]
+        chunks = encode(await self.topic_id(), Saved(covered, number, marks, rebuilt=True), self.kafka.wall_ms())
+        changelog = self._nodes[0].changelog
+        await changelog.appender.append(changelog.snapshots_of(TOPIC), list(to_records(TOPIC, 0, chunks, new_copy())))
+
     async def topic_id(self) -> bytes:
         return (await self.kafka.upstream.layout(TOPIC, refresh=True)).topic_id.bytes
 
@@ -201,6 +212,8 @@ class Node:
         self.failures: list[BaseException] = []
         self.recovered: list[int] = []
         """The records that each recovery read."""
+        self.portions: list[int] = []
+        """The records that were read in one go."""
         services = IdsServices(
             LogReader(upstream), changelog, store, self.tasks, cast(Any, self), Headers(), names_limit
         )  # fmt: skip
@@ -341,7 +354,8 @@ class Node:
     def ids_unknown(self, topic: str) -> None:
         self.undecided += 1
 
-    def ids_read(self, topic: str, records: int) -> None: ...
+    def ids_read(self, topic: str, records: int) -> None:
+        self.portions.append(records)
 
     def ids_recovered(self, topic: str, records: int, seconds: float) -> None:
         self.recovered.append(records)

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sidecar.dedup.marks import NO_ID, Judgement, Mark, Marks, Pushed, UnderWay
+from sidecar.dedup.marks import NO_ID, SLICE_NAMES, Judgement, Mark, Marks, Pushed, UnderWay
 from sidecar.forwarder.sequences import MODULUS
 from sidecar.protocol.ids import ClientSequence as Client
 from sidecar.protocol.primitives import at_once
@@ -423,6 +423,17 @@ def test_a_name_with_ids_under_way_counts_as_used() -> None:
     marks.failed(batch, in_doubt=False)
     assert marks.make_room([ME], nobody)
     assert [mark.name for mark in marks] == [b"n0", b"n2", b"n3"]
+
+
+def test_a_name_that_is_forgotten_while_names_are_noted_stays_forgotten() -> None:
+    marks = full(SLICE_NAMES + 2)
+    noting = marks.note_live(NOW + 10_000, lambda _: True)
+    next(noting)
+    last = b"n%d" % (SLICE_NAMES + 1)
+    assert marks.forget(last)
+    at_once(noting)
+    assert not marks.knows(last)
+    assert {mark.seen for mark in marks} == {NOW + 10_000}
 
 
 def test_a_partition_is_crowded_before_it_forgets_any_name() -> None:

@@ -7,17 +7,18 @@ import asyncio
 import pytest
 
 from metadata.errors import MetadataUnavailable
+from sidecar.dedup import recovery
 from sidecar.dedup.cleaning import SNAPSHOT_S, Pace
 from sidecar.dedup.snapshots import Saved
 from sidecar.network.aside import Opened
 from sidecar.protocol import limits
 from sidecar.protocol.caller import DisconnectedError
-from sidecar.protocol.calls.logs import FetchPartition
+from sidecar.protocol.calls.logs import FetchPartition, ListOffsets, OffsetAt
 from sidecar.protocol.errors import KafkaError
 from sidecar.protocol.ids import TopicPartition
 from tests.sim.kafka import errors
 from tests.unit.dedup.paper import Rec
-from tests.unit.dedup.served import PRODUCE, TOPIC, Answer, World, ids_by_name
+from tests.unit.dedup.served import PRODUCE, TOPIC, Answer, World, WorldLoop, ids_by_name
 
 AGAIN, TOO_LATE, OUT_OF_ORDER, REFUSED, INVALID = 5, 7, 45, 44, 87
 FIRST = TopicPartition(TOPIC, 0)
@@ -112,22 +113,24 @@ async def test_what_a_session_that_is_gone_has_under_way_is_waited_for(world: Wo
 async def test_a_fence_decides_what_another_sessions_slot_left_in_doubt(world: World, is_there: bool) -> None:
     node = await world.serving(2, "1", "2")
     one, other = await node.client(slot="1"), await node.client("pid:2", slot="2")
+    assert (await one.send(4)).error == 0
     if is_there:
         node.loses = 1
     else:
         world.kafka.refuse(PRODUCE, errors.NOT_LEADER_OR_FOLLOWER)
     assert (await one.send(5, timeout_ms=0)).error
     node.leave(one)
-    behind = other.send(5, 6)
+    assert (await other.send(5, 6)).error == AGAIN
+    behind = other.send(6, first=0)
     await world.kafka.pause(1)
-    assert not behind.done()
+    assert not behind.done(), "whatever its ids are"
     assert node.fences
     assert node.ids.is_ready
     node.reads()
     await node.fence_slot("1")
     assert {partition for partition, _ in node.reads()} == {0}
     assert (await behind).error == 0
-    assert world.ids() == [5, 6]
+    assert world.ids() == ([4, 5, 6] if is_there else [4, 6])
 
 
 async def test_a_slot_without_anything_under_way_is_fenced_without_reading(world: World) -> None:
@@ -161,6 +164,40 @@ async def test_a_fence_of_one_slot_leaves_what_another_one_has_in_doubt(world: W
     await node.ids.save_all()
     assert await world.snapshot() is not None
     assert (await written(world)).covered < world.end()
+
+
+async def test_what_another_slot_has_in_doubt_under_another_name_needs_no_fence(world: World) -> None:
+    node = await world.serving(1, "1", "2")
+    one, other = await node.client("pid:1", "a", slot="1"), await node.client("pid:2", "b", slot="2")
+    node.loses = 1
+    assert (await one.send(5, timeout_ms=0)).error
+    assert await answered(other.send(1), other.send(1, 2), other.send(2)) == [0, 0, 0]
+    assert world.ids() == [5, 1, 2]
+    assert not node.fences
+
+
+async def test_what_other_slots_write_while_one_is_read_stays_known(world: World) -> None:
+    """The end that is read up to was asked for before."""
+    node = await world.serving(1, "1", "2")
+    one, other = await node.client("pid:1", "a", slot="1"), await node.client("pid:2", "b", slot="2")
+    assert await answered(one.send(1), other.send(1)) == [0, 0]
+    node.loses = 1
+    assert (await one.send(2, timeout_ms=0)).error
+    node.flows.clear()
+    sent = other.send(2)
+
+    async def lands(request: object, _: object) -> None:
+        if isinstance(request, ListOffsets) and OffsetAt.LATEST in request.timestamps.values():
+            node.upstream.behind = None
+            node.flows.set()
+            assert (await sent).error == 0
+
+    node.upstream.behind = lands
+    await node.fence_slot("1")
+    assert node.upstream.behind is None
+    assert node.known() == {b"a": 2, b"b": 2}
+    await node.ids.save_all()
+    assert (await written(world)).covered == world.end()
 
 
 async def test_two_slots_that_are_fenced_one_after_the_other_are_both_read(world: World) -> None:
@@ -284,6 +321,27 @@ async def test_a_large_batch_with_an_invalid_id_is_refused_when_it_is_first(
     assert node.held == 0
 
 
+async def test_what_would_block_the_loop_is_done_by_a_thread(world: World, large: tuple[int, ...]) -> None:
+    """Large batches are opened, taken apart and rewritten there, small ones never."""
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, WorldLoop)
+    node = await world.serving()
+    client = await node.client()
+
+    async def pieces(*ids: int) -> int:
+        before = loop.pieces
+        assert (await client.send(*ids)).error == 0
+        return loop.pieces - before
+
+    assert await pieces(8, 9, 10) == 0
+    assert await pieces(*large) == 3
+    assert await pieces(*large) == 1
+    assert await pieces(19, 20) == 0
+    assert await pieces(*range(30, 40)) == 1
+    assert await pieces(*reversed(range(40, 50))) == 2
+    assert world.ids() == [8, 9, *range(10, 21), *range(30, 40), 49]
+
+
 # Takeovers ------------------------------------------------------------------------------------------------------------
 
 
@@ -316,6 +374,51 @@ async def test_a_node_that_takes_over_again_reads_what_is_new_alone(world: World
     assert node.reads() == [(0, 3)]
     assert node.reads(SNAPSHOTS) == []
     assert node.known() == {b"me": 2}
+
+
+async def test_a_log_is_read_in_portions(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other work gets the thread in between. Markers count, too."""
+    monkeypatch.setattr(recovery, "_PORTION_RECORDS", 3)
+    node = await world.serving()
+    client = await node.client()
+    for ids in ((1,), (2,), (3,), (4, 5, 6, 7), (8, 9)):
+        assert (await client.send(*ids)).error == 0
+    other = await world.node()
+    await other.serve()
+    assert other.known() == {b"me": 9}
+    assert other.portions == [2, 5, 2]
+
+
+async def test_a_snapshot_in_redis_that_cannot_be_read_is_none(world: World) -> None:
+    node = await world.serving()
+    client = await node.client()
+    assert (await client.send(1)).error == 0
+    await node.ids.save_all()
+    await node.store.keep_snapshot(TOPIC, 0, await world.topic_id(), (1_000, 1), b"\xff")
+    await world.delete_before(2)
+    other = await world.node()
+    await other.serve()
+    assert other.known() == {b"me": 1}
+
+
+@pytest.mark.parametrize("is_rebuilt", [True, False])
+async def test_a_node_goes_on_with_another_ones_snapshot_but_writes_its_own_behind_a_rebuilt_one(
+    world: World, is_rebuilt: bool
+) -> None:
+    node = await world.serving()
+    client = await node.client()
+    assert (await client.send(1, 2)).error == 0
+    if is_rebuilt:
+        await world.rebuild(3, 4, {b"me": 2})
+        await world.delete_before(3)
+    else:
+        await node.ids.save_all()
+    other = await world.node()
+    await other.serve()
+    assert other.known() == {b"me": 2}
+    assert await other.ids.cover({0: 3}, 5.0) == {0: 3}
+    saved = await written(world)
+    assert (saved.number, saved.covered, saved.rebuilt) == ((5, 4, False) if is_rebuilt else (1, 3, False))
 
 
 async def test_a_topic_that_is_not_served_any_more_answers_nothing(world: World) -> None:
@@ -426,6 +529,10 @@ async def test_ids_that_are_lost_stop_their_partition_until_an_operator_decides(
     their = await other.client(bases={0: 2, 1: 1})
     assert await answered(their.send(3), their.send(2, partition=1)) == [AGAIN, 0]
     assert other.undecided == 1
+    other.ids.urge()
+    await world.kafka.pause(2)
+    await other.ids.save_due()
+    assert other.ids.is_urged, "of one partition there is none yet"
     await other.serve(ids_from=3)
     assert other.ids.problem is None
     assert other.known(0) == {}
@@ -562,6 +669,12 @@ async def test_markers_at_the_end_of_a_log_are_covered_too(world: World) -> None
     await world.kafka.pause(SNAPSHOT_S)
     await node.keep_alive()
     await node.ids.save_due()
+    assert (await written(world)).covered == world.end()
+    await node.keep_alive()
+    await node.ids.save_all()
+    assert (await written(world)).covered == world.end()
+    await node.keep_alive()
+    assert await node.ids.cover({0: -1}, 0.0) == {0: world.end()}
     assert (await written(world)).covered == world.end()
     await node.keep_alive()
     node.flows.clear()

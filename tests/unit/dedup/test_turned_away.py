@@ -284,6 +284,16 @@ def test_what_was_opened_counts_against_what_may_be(log: Log) -> None:
     assert len(opened) == 8
 
 
+def test_small_batches_are_all_opened(log: Log) -> None:
+    room = Bytes(1_000_000)
+    for number in range(1, 101):
+        kept(log.away, number, room)
+    look(log.away, room)
+    assert not log.away.is_lost
+    assert log.asks(ids(1, 100)) is Turn.GO
+    assert not log.away
+
+
 def test_a_batch_that_cannot_be_read_is_left_to_the_gate(log: Log) -> None:
     """Those behind it are opened, and it is lost track of by nobody: the gate refuses it for good."""
     room, tried = Bytes(10_000), list[int]()
