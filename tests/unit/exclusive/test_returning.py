@@ -5,7 +5,10 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any, cast
 
+import pytest
+
 from sidecar.dedup.content import Content
+from sidecar.dedup.gate import DUPLICATE
 from sidecar.dedup.turned_away import KeptBytes
 from sidecar.exclusive.admission import checked_header
 from sidecar.exclusive.producing import ProducingState
@@ -13,6 +16,7 @@ from sidecar.exclusive.returning import ClientReply, Door
 from sidecar.forwarder.outcome import Outcome
 from sidecar.network.aside import Allowance
 from sidecar.protocol.errors import ErrorCode
+from sidecar.protocol.ids import ProducerId
 from sidecar.protocol.produce import ProducePart
 from tests.unit.dedup.paper import HEADERS, batch, recs
 
@@ -43,10 +47,10 @@ class Client:
         self.alive = False
 
 
-def arrives(at: Door, client: Client, number: int) -> tuple[ClientReply, Content]:
-    """A batch with this sequence id."""
+def arrives(at: Door, client: Client, number: int, producer_id: int = -1) -> tuple[ClientReply, Content]:
+    """A batch with this sequence id. `producer_id`: -1 without idempotence."""
     found = batch(recs(number))
-    header = checked_header(found)._replace(producer_id=-1)
+    header = checked_header(found)._replace(producer_id=ProducerId(producer_id))
     answer = ClientReply(at, client, ProducePart(TOPIC, 0, 0, len(found)), header, found, lambda outcome: None)  # type: ignore[arg-type]
     return answer, Content(found, 1, HEADERS, b"billing", at_once=True)
 
@@ -65,3 +69,30 @@ def test_a_batch_of_a_closed_connection_gives_no_room_back_a_second_time() -> No
     assert refused.error == ErrorCode.LEADER_NOT_AVAILABLE
     assert at.kept.in_all == 0
     assert not at.kept._by_connection
+
+
+@pytest.mark.parametrize("producer_id", [-1, 7], ids=["plain", "idempotent"])
+def test_ids_that_were_refused_are_no_duplicates_of_higher_ones_written_since(producer_id: int) -> None:
+    """A duplicate would be acknowledged, though nobody has written them."""
+    at, client = door(), Client()
+    refused, _ = arrives(at, client, 1, producer_id)
+    refused.answer(Outcome(ErrorCode.POLICY_VIOLATION))
+    behind, content = arrives(at, client, 2, producer_id)
+    assert behind.out_of_turn(content) is None
+    behind.answer(Outcome(ErrorCode.NONE, 0))
+    again, content = arrives(at, client, 1, producer_id)
+    late = again.out_of_turn(content)
+    assert late is not None
+    assert late.error == ErrorCode.POLICY_VIOLATION
+
+
+def test_ids_that_are_a_duplicate_were_not_written_by_this_connection() -> None:
+    """Others have written them, so what was refused here before may be there, too."""
+    at, client = door(), Client()
+    refused, _ = arrives(at, client, 1)
+    refused.answer(Outcome(ErrorCode.POLICY_VIOLATION))
+    behind, content = arrives(at, client, 2)
+    assert behind.out_of_turn(content) is None
+    behind.answer(DUPLICATE)
+    again, content = arrives(at, client, 1)
+    assert again.out_of_turn(content) is None
