@@ -62,6 +62,11 @@ class KafkaCalls:
         named = {name.replace("_", "."): value for name, value in configs.items()}
         outcome = await self.upstream.call(None, CreateTopics((NewTopic(topic, partitions, replicas, named),), 30_000))
         assert outcome[topic].error == 0, outcome
+        await self.served(topic, partitions)
+        return topic
+
+    async def served(self, topic: str, partitions: int) -> None:
+        """Wait until every partition's leader serves it."""
 
         async def served() -> bool:
             try:
@@ -79,7 +84,6 @@ class KafkaCalls:
             return True
 
         await wait_for_async(served, f"leaders of {topic}")
-        return topic
 
     async def delete(self, topic: str) -> None:
         """Delete a topic and wait until nobody knows it."""

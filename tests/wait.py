@@ -21,10 +21,11 @@ def wait_for(condition: Callable[[], T], what: str, timeout: float = 30.0) -> T:
 
 
 async def wait_for_async(condition: Callable[[], Awaitable[T]], what: str, timeout: float = 30.0) -> T:
-    """As `wait_for`, for a coroutine function; others run in between."""
-    deadline = time.monotonic() + timeout
+    """As `wait_for`, for a coroutine function; others run in between. The seconds are the loop's."""
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + timeout
     while not (value := await condition()):
-        if time.monotonic() > deadline:
+        if loop.time() > deadline:
             raise AssertionError(f"still waiting for {what} after {timeout:.0f} s; last seen: {value!r}")
         await asyncio.sleep(_POLL)
     return value

@@ -3,7 +3,7 @@ come before all others. `protocol.batch.read_numbers` is the short form of the f
 
 A client may name any partition number. A partition that does not exist is answered 3 UNKNOWN_TOPIC_OR_PARTITION at
 once: it starts no operation and leaves no state, and a flood of such names costs Kafka a few requests a second in total
-(`tests/kafka/exclusive/test_strangers.py`).
+(`tests/unit/exclusive/test_strangers.py`).
 """
 
 from collections import deque

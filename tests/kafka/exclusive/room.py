@@ -37,7 +37,7 @@ from sidecar.protocol.produce import ProducePart, ProduceResult, walk
 from sidecar.protocol.produce_upstream import decode_answer
 from sidecar.protocol.session import Caller, Session
 from tests.kafka.exclusive.producers import batch_of, id_headers
-from tests.kafka.gates import Gates, opened
+from tests.kafka.gates import Gates, Parts, opened
 from tests.wait import wait_for_async
 
 _VERSION = 8
@@ -228,7 +228,7 @@ class Party:
             -1 if plain else sequence,
             headers=headers,
             codec=codec,
-            timestamp_ms=timestamp_ms,
+            timestamp_ms=self._room.wall_ms() if timestamp_ms is None else timestamp_ms,
             claimed_ms=claimed_ms,
             attributes=attributes,
         )
@@ -270,6 +270,8 @@ class Room:
         self.told = told
         self.boot = boot
         self.is_dead = False
+        self.wall_ms: Callable[[], int] = lambda: int(time.time() * 1000)
+        """The time of its clients' records."""
         self.unexpected: list[BaseException] = []
         self.sent: MutableSequence[asyncio.Future[ProduceResult]] = []
         self._connections = count(1)
@@ -313,35 +315,48 @@ async def open_room(
     cluster: str,
     *,
     node_id: int = 1,
-    grace: float = 0.3,
-    disconnect_grace: float = 0.0,
     lease_ms: int = 3000,
-    epoch_records: int = EPOCH_RECORDS,
     clock: Clock | None = None,
+    **settings: Any,
 ) -> AsyncIterator[Room]:
-    """A room as a node composes it (sidecar/node/rooms.py); `clock`: of a machine whose own ones are wrong."""
-    async with opened(kafka, redis, cluster, node_id=node_id, lease_ms=lease_ms, clock=clock) as parts:
-        forwarder, told = Forwarder(parts.upstream, linger=0, buffer_bytes=64 * 1024 * 1024), Told()
-        governed = GovernedTopics(
-            parts.node_services(epoch_records), forwarder, parts.tasks, told, NameResolver(), parts.nodes,
-            reconnect_grace=grace, disconnect_grace=disconnect_grace, queue_limit=100,
-        )  # fmt: skip
-        governed.start()
-        membership = parts.membership(governed, lambda: governed.catalog.version)
-        governed.catalog.beat = membership.beat_now
-        await membership.join()
-        parts.tasks.start(governed.keep_ids())
-        room = Room(governed, parts.gates, told, parts.boot)
-        room.unexpected = parts.unexpected
-        try:
-            yield room
-            await _at_rest(room, forwarder)
-        finally:
-            await parts.tasks.cancel()
-            if not room.is_dead:
-                await membership.leave()
-            parts.upstream.is_closed = True
-            forwarder.close()
+    """A room as a node composes it (sidecar/node/rooms.py); `clock`: of a machine whose own ones are wrong. `settings`:
+    of `composed`.
+    """
+    async with (
+        opened(kafka, redis, cluster, node_id=node_id, lease_ms=lease_ms, clock=clock) as parts,
+        composed(parts, **settings) as room,
+    ):
+        yield room
+
+
+@asynccontextmanager
+async def composed(
+    parts: Parts, *, grace: float = 0.3, disconnect_grace: float = 0.0, epoch_records: int = EPOCH_RECORDS
+) -> AsyncIterator[Room]:
+    """The room of these parts, until the end: then everything sent was answered, and nothing unexpected was raised."""
+    forwarder, told = Forwarder(parts.upstream, linger=0, buffer_bytes=64 * 1024 * 1024), Told()
+    governed = GovernedTopics(
+        parts.node_services(epoch_records), forwarder, parts.tasks, told, NameResolver(), parts.nodes,
+        reconnect_grace=grace, disconnect_grace=disconnect_grace, queue_limit=100,
+    )  # fmt: skip
+    governed.start()
+    membership = parts.membership(governed, lambda: governed.catalog.version)
+    governed.catalog.beat = membership.beat_now
+    await membership.join()
+    parts.tasks.start(governed.keep_ids())
+    room = Room(governed, parts.gates, told, parts.boot)
+    room.unexpected = parts.unexpected
+    try:
+        yield room
+        await _at_rest(room, forwarder)
+    finally:
+        await parts.tasks.cancel()
+        if not room.is_dead:
+            await membership.leave()
+        elif membership._task is not None:
+            membership._task.cancel()
+        parts.upstream.is_closed = True
+        forwarder.close()
 
 
 async def _at_rest(room: Room, forwarder: Forwarder) -> None:

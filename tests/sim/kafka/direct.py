@@ -10,12 +10,16 @@ import selectors
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable
-from typing import Any, Final, TypeVar
+from functools import partial
+from typing import Any, Final, TypeVar, cast
 
 from metadata.clock import elapsed
 from sidecar.changelog import Clock
 from sidecar.cluster.upstream import KafkaUpstream
+from sidecar.network.framing import Frame
 from sidecar.network.slices import in_slices
+from sidecar.network.turn import TURN
+from sidecar.network.upstream import Owner, Reply, UpstreamLostError
 from sidecar.protocol.caller import (
     SHARED_CHANNEL,
     AnswerT,
@@ -26,6 +30,7 @@ from sidecar.protocol.caller import (
     encode_frame,
     frame_steps,
 )
+from sidecar.protocol.primitives import Octets
 from tests.kafka_calls import KafkaCalls
 from tests.sim.kafka import Cluster, ClusterSettings
 
@@ -60,6 +65,15 @@ class JumpLoop(asyncio.SelectorEventLoop):
     def time(self) -> float:
         return self._clock.now
 
+    def run_in_executor(self, executor: Any, func: Callable[..., Any], *args: Any) -> asyncio.Future[Any]:
+        """Here and now: the clock would not wait for a thread."""
+        done = self.create_future()
+        try:
+            done.set_result(func(*args))
+        except Exception as error:  # noqa: BLE001 - it is the caller's
+            done.set_exception(error)
+        return done
+
 
 class _Link:
     """A connection to a broker: answers come in the order of the requests."""
@@ -85,6 +99,53 @@ class _Link:
         for answer in self._waiting:
             if not answer.done():
                 answer.set_exception(DisconnectedError("the broker closed the connection"))
+
+
+class _Stream:
+    """As `sidecar.network.upstream.UpstreamConnection`: a connection for batches, in plain calls."""
+
+    def __init__(self, owner: Owner, cluster: Cluster, address: tuple[str, int]) -> None:
+        self.address = address
+        self.closed = self.lost = self.stood = False
+        self.failure: str | None = None
+        self._owner = owner
+        self._waiting: deque[Reply] = deque()
+        try:
+            self._channel = cluster.accept(cluster.addresses[address], self)
+        except ConnectionRefusedError as error:
+            self.failure = str(error)
+            asyncio.get_running_loop().call_soon(partial(self._end, sent=False))
+
+    def send_parts(self, parts: list[Octets], reply: Reply | None) -> None:
+        if reply is not None:
+            self._waiting.append(reply)
+        if not self.closed and self.failure is None:
+            self._channel.received(b"".join(parts))
+
+    def send(self, data: bytes) -> None:
+        """A broker sends a frame at a time."""
+        TURN.run(partial(self._received, Frame(bytearray(data), 0, len(data), owned=True)))
+
+    def _received(self, frame: Frame) -> None:
+        if self.closed:
+            return
+        if not self.stood:
+            self.stood = True
+            self._owner.upstream_opened(cast(Any, self))
+        self._waiting.popleft().answer_received(frame)
+
+    def close(self, reason: str = "") -> None:
+        """By either end."""
+        if not self.closed:
+            self._channel.closed()
+            self._end(sent=True)
+
+    def _end(self, *, sent: bool) -> None:
+        self.closed = True
+        waiting, self._waiting = self._waiting, deque()
+        self._owner.upstream_closed(cast(Any, self))
+        for reply in waiting:
+            reply.answer_lost(UpstreamLostError("the connection ended", sent=sent))
 
 
 class DirectUpstream(KafkaUpstream):
@@ -131,6 +192,10 @@ class DirectUpstream(KafkaUpstream):
         if self.behind is not None:
             await self.behind(request, decoded)
         return decoded
+
+    def open(self, owner: Owner, address: tuple[str, int], *_: Any, **__: Any) -> Any:
+        """See `Brokers.open`."""
+        return _Stream(owner, self._cluster, address)
 
     async def call_pair(self, broker_id: int, first: Any, second: Any, **how: Any) -> tuple[Any, Any]:
         """See `Upstream.call_pair`."""

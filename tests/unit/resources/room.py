@@ -6,17 +6,13 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from itertools import count
-from typing import Any, cast
+from typing import Any
 
-import hiredis
-
-from metadata.connection import Argument
 from metadata.nodes import LiveNodes
 from metadata.ownership import Ownership
-from metadata.scripts import Script
 from sidecar.access.prospects import Prospect
 from sidecar.changelog import Changelog, Key, claim_key
 from sidecar.cluster.nodes import Membership, NodeAddress, NodeDirectory
@@ -27,9 +23,10 @@ from sidecar.resources.limits import ClaimLimits
 from sidecar.resources.requests import ClaimVerdict, Request, Wish
 from sidecar.resources.state import ClaimsState
 from sidecar.v1 import control_pb2 as control
-from tests.kafka.gates import GatedStore, GatedUpstream, Gates, Parts
-from tests.sim.kafka.direct import DirectUpstream, SimulatedKafka
+from tests.kafka.gates import GatedUpstream, Gates, Parts
+from tests.sim.kafka.direct import SimulatedKafka
 from tests.sim.loop import SimLoop
+from tests.sim.parts import Store, Upstream
 from tests.sim.redis import SimRedis
 from tests.wait import wait_for_async
 
@@ -200,26 +197,6 @@ class Room:
         task.cancel()
 
 
-class Upstream(GatedUpstream, DirectUpstream):
-    """Both."""
-
-
-class Store(GatedStore):
-    """The real scripts of Redis, in a simulated one."""
-
-    def __init__(self, redis: SimRedis, lease_ms: int) -> None:
-        super().__init__("redis://simulated", "c", lease_ms=lease_ms)
-        self._server = cast(Any, self)
-        self._redis = redis
-
-    async def run(self, script: Script, keys: Sequence[Argument], args: Sequence[Argument]) -> Any:
-        """As `metadata.connection.Server`."""
-        words = ("EVAL", script.text, len(keys), *keys, *args)
-        reader = hiredis.Reader()
-        reader.feed(self._redis.execute([word if isinstance(word, bytes) else str(word).encode() for word in words]))
-        return reader.gets()
-
-
 class Cluster:
     """Kafka and Redis, and the nodes that were started."""
 
@@ -233,7 +210,7 @@ class Cluster:
     ) -> Room:
         """Start a node as it is composed (sidecar/node/rooms.py)."""
         gates, boot, unexpected, told = Gates(), secrets.token_hex(8), list[BaseException](), Told()
-        upstream, store = Upstream(self.kafka.cluster), Store(self.redis, lease_ms)
+        upstream, store = Upstream(self.kafka.cluster), Store(self.redis, "c", lease_ms)
         upstream.gates = store.gates = gates
         changelog = await Changelog.open(upstream, "c", clock=self.kafka.clock())
         await changelog.tailer.read_to_end(30.0)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from dataclasses import replace
 
@@ -15,11 +14,8 @@ from sidecar.exclusive.slots import SlotScope
 from sidecar.exclusive.tails import Look, trusted_ends
 from sidecar.protocol.calls.transactions import PartitionProducers
 from sidecar.protocol.ids import TopicPartition
-from tests.conftest import Unique
-from tests.kafka.exclusive.conftest import governed_in
-from tests.kafka.exclusive.room import Room, open_room
-from tests.services import Services
-from tests.topics import create_topic
+from tests.kafka.exclusive.room import Room, until
+from tests.unit.exclusive.world import World
 
 OK, FENCED = 0, 90
 FENCING = "mode=exclusive_with_fencing"
@@ -32,31 +28,28 @@ def off(seconds: float) -> Clock:
 
 
 @pytest.mark.parametrize("ahead_s", [2 * DAY_S, -2 * DAY_S], ids=["ahead", "behind"])
-async def test_a_node_whose_clock_is_days_off_forgets_no_deposed_session(
-    services: Services, unique: Unique, ahead_s: float
-) -> None:
-    cluster = unique("room")
-    async with open_room(services.kafka_bootstrap, services.redis_url, cluster) as room:
-        topic = await governed_in(room, services, 1)
+async def test_a_node_whose_clock_is_days_off_forgets_no_deposed_session(world: World, ahead_s: float) -> None:
+    async with world.room() as room:
+        topic = await world.govern(room, 1)
         first, second = room.connect("first"), room.connect(f"second;{FENCING}")
         assert [await first.send(topic, b"0"), await second.send(topic, b"1")] == [OK, OK]
         deposed = first.producer_id
-    async with open_room(services.kafka_bootstrap, services.redis_url, cluster, clock=off(ahead_s)) as room:
+    async with world.room(clock=off(ahead_s)) as room:
         assert await room.connect(f"third;{FENCING}").send(topic, b"2") == OK
         record = room.governed.changelog.view.ownership(topic)
         assert record is not None
         assert f"pid:{deposed}" in [each.session for each in record.value.deposed]
         assert abs(record.value.since_ms / 1000 - time.time()) < 3600
-    async with open_room(services.kafka_bootstrap, services.redis_url, cluster) as room:
+    async with world.room() as room:
         assert await room.connect("first", producer_id=deposed).send(topic, b"3", sequence=1) == FENCED
 
 
-async def test_names_are_not_idle_because_the_clock_of_a_node_is_ahead(services: Services, unique: Unique) -> None:
-    async with open_room(services.kafka_bootstrap, services.redis_url, unique("room"), clock=off(2 * DAY_S)) as room:
-        topic = await asyncio.to_thread(create_topic, services.kafka_bootstrap, 1)
+async def test_names_are_not_idle_because_the_clock_of_a_node_is_ahead(world: World) -> None:
+    async with world.room(clock=off(2 * DAY_S)) as room:
+        topic = await world.create(1)
         await room.governed.catalog.set(topic, PolicyFields(AccessMode.EXCLUSIVE, deduplication=True))
         owner = room.connect("billing")
-        assert await owner.send_ids(topic, [7]) == OK
+        await until(lambda: owner.send_ids(topic, [7], sequence=0))
         ids = room.topic(topic).ids
         assert ids is not None
         mark = ids.partitions[0].marks.mark(b"billing")
@@ -64,11 +57,11 @@ async def test_names_are_not_idle_because_the_clock_of_a_node_is_ahead(services:
         assert abs(mark.seen - time.time()) < 3600
 
 
-async def test_a_leaders_memory_is_trusted_only_by_the_brokers_clock(room: Room, services: Services) -> None:
+async def test_a_leaders_memory_is_trusted_only_by_the_brokers_clock(room: Room, world: World) -> None:
     """Of a slot's epoch that began 20 hours ago a leader may have forgotten everything; a node whose clock is a day
     behind would take it for new.
     """
-    topic = await governed_in(room, services, 1)
+    topic = await world.govern(room, 1)
     assert await room.connect("owner").send(topic, b"0") == OK
     view, opened = room.governed.changelog.view, room.governed.changelog.view.opened(topic)[MASTER_SLOT]
     aged = replace(opened, at_ms=opened.at_ms - (20 * 3600 * 1000))

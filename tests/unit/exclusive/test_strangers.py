@@ -14,40 +14,36 @@ from sidecar.exclusive.refusals import RefusedLedger
 from sidecar.forwarder.outcome import Outcome
 from sidecar.ownership.state import Claimant
 from sidecar.protocol.session import Session
-from tests.conftest import Unique
-from tests.kafka.exclusive.conftest import governed_in
-from tests.kafka.exclusive.producers import fetch_batches
-from tests.kafka.exclusive.room import Party, Room, free, open_room, until
+from tests.kafka.exclusive.room import Party, Room, free, until
 from tests.kafka.gates import Gate
-from tests.logs import read_log
-from tests.services import Services
+from tests.unit.exclusive.world import World
 
 FENCED, HELD, GAP, UNKNOWN = 90, 44, 45, 3
 
 
-async def written(services: Services, topic: str) -> int:
+async def written(world: World, topic: str) -> int:
     """Batches in the first partition; fences' markers are none."""
-    return len(await sequences(services, topic))
+    return len(await sequences(world, topic))
 
 
-async def sequences(services: Services, topic: str) -> list[int]:
+async def sequences(world: World, topic: str) -> list[int]:
     """Their stamped sequences."""
-    found = await asyncio.to_thread(fetch_batches, services.kafka_bootstrap, topic)
+    found = await world.batches(topic)
     return [batch.base_sequence for batch in found if not batch.is_special]
 
 
 # Whose a producer id is ---------------------------------------------------------------------------------------------
 
 
-async def test_nobody_writes_under_the_producer_id_of_another_client_id(room: Room, services: Services) -> None:
-    topic = await governed_in(room, services)
+async def test_nobody_writes_under_the_producer_id_of_another_client_id(room: Room, world: World) -> None:
+    topic = await world.govern(room)
     owner = room.connect("billing;mode=exclusive")
     stranger = room.connect("attacker", producer_id=owner.producer_id)
     assert await owner.send(topic) == 0
     assert await stranger.send(topic, b"evil", sequence=1) == HELD
     assert stranger.answers[-1].message == NOT_YOURS
     assert await owner.send(topic) == 0
-    assert await written(services, topic) == 2
+    assert await written(world, topic) == 2
 
 
 def connect_as(room: Room, principal: str, producer_id: int | None = None) -> Party:
@@ -56,13 +52,10 @@ def connect_as(room: Room, principal: str, producer_id: int | None = None) -> Pa
     return found
 
 
-async def test_nobody_writes_under_the_producer_id_of_another_principal_whatever_it_calls_itself(
-    services: Services, unique: Unique
-) -> None:
+async def test_nobody_writes_under_the_producer_id_of_another_principal_whatever_it_calls_itself(world: World) -> None:
     """Also at a node that the owner's batches have not come to yet: the records of the topic say whose it is."""
-    cluster = unique("room")
-    async with open_room(services.kafka_bootstrap, services.redis_url, cluster) as first:
-        topic = await governed_in(first, services)
+    async with world.room() as first:
+        topic = await world.govern(first)
         owner = connect_as(first, "User:billing")
         stranger = connect_as(first, "User:other", owner.producer_id)
         assert await owner.send(topic) == 0
@@ -70,12 +63,12 @@ async def test_nobody_writes_under_the_producer_id_of_another_principal_whatever
         assert await stranger.send(topic, b"evil", sequence=0, epoch=1) == HELD
         assert await owner.send(topic) == 0
         assert await owner.send(topic, sequence=0, epoch=1) == 0
-    async with open_room(services.kafka_bootstrap, services.redis_url, cluster, grace=30) as second:
+    async with world.room(grace=30) as second:
         stranger = connect_as(second, "User:other", owner.producer_id)
         assert await stranger.send(topic, b"evil", sequence=1, epoch=1) == HELD
         back = connect_as(second, "User:billing", owner.producer_id)
         await until(lambda: back.send(topic, sequence=1, epoch=1))
-        assert await written(services, topic) == 4
+        assert await written(world, topic) == 4
 
 
 async def claim_for(room: Room, topic: str, party: Party) -> None:
@@ -93,27 +86,24 @@ async def claim_for(room: Room, topic: str, party: Party) -> None:
 
 @pytest.mark.parametrize("claims", ["supervisor", "billing"])
 async def test_a_producer_id_that_was_claimed_by_request_stays_its_clients_when_the_node_starts_again(
-    services: Services, unique: Unique, claims: str
+    world: World, claims: str
 ) -> None:
     """Whose it was did not get into the record, as nobody had written when that was made."""
-    cluster = unique("room")
-    async with open_room(services.kafka_bootstrap, services.redis_url, cluster) as first:
-        topic = await governed_in(first, services)
+    async with world.room() as first:
+        topic = await world.govern(first)
         owner = first.connect("billing")
         await claim_for(first, topic, first.connect(claims, producer_id=owner.producer_id))
         assert await owner.send(topic) == 0
-    async with open_room(services.kafka_bootstrap, services.redis_url, cluster, grace=30) as second:
+    async with world.room(grace=30) as second:
         stranger = second.connect("attacker", producer_id=owner.producer_id)
         assert await stranger.send(topic, b"evil", sequence=1) == HELD
         back = second.connect("billing", producer_id=owner.producer_id)
         await until(lambda: back.send(topic, sequence=1))
-        assert await written(services, topic) == 2
+        assert await written(world, topic) == 2
 
 
-async def test_a_claim_that_says_whose_the_producer_id_is_costs_no_second_takeover(
-    room: Room, services: Services
-) -> None:
-    topic = await governed_in(room, services)
+async def test_a_claim_that_says_whose_the_producer_id_is_costs_no_second_takeover(room: Room, world: World) -> None:
+    topic = await world.govern(room)
     owner = room.connect("billing")
     room.governed.bindings.given(owner.producer_id, owner.caller)
     await claim_for(room, topic, owner)
@@ -122,13 +112,11 @@ async def test_a_claim_that_says_whose_the_producer_id_is_costs_no_second_takeov
     assert room.topic(topic).taken is taken is not None
 
 
-async def test_who_claims_by_request_for_anothers_producer_id_does_not_write_under_it(
-    room: Room, services: Services
-) -> None:
+async def test_who_claims_by_request_for_anothers_producer_id_does_not_write_under_it(room: Room, world: World) -> None:
     """A claim may be made for the producer of another client.id. Its connection wrote as that: what the producer wrote
     next was acknowledged as a repeat, and lost.
     """
-    name = await governed_in(room, services)
+    name = await world.govern(room)
     owner = room.connect("billing")
     stranger = room.connect("attacker", producer_id=owner.producer_id)
     room.governed.bindings.given(owner.producer_id, owner.caller)
@@ -141,12 +129,12 @@ async def test_who_claims_by_request_for_anothers_producer_id_does_not_write_und
     assert await owner.send(name, b"1") == 0
     assert await stranger.send(name, b"evil", sequence=1) == HELD
     assert await owner.send(name, b"2") == 0
-    assert await sequences(services, name) == [0, 1]
-    assert await asyncio.to_thread(read_log, services.kafka_bootstrap, name) == [b"1", b"2"]
+    assert await sequences(world, name) == [0, 1]
+    assert await world.log(name) == [b"1", b"2"]
 
 
-async def test_nobody_raises_the_producer_epoch_of_another_client_id(room: Room, services: Services) -> None:
-    topic = await governed_in(room, services)
+async def test_nobody_raises_the_producer_epoch_of_another_client_id(room: Room, world: World) -> None:
+    topic = await world.govern(room)
     owner = room.connect("billing")
     stranger = room.connect("attacker", producer_id=owner.producer_id)
     assert await owner.send(topic) == 0
@@ -154,35 +142,31 @@ async def test_nobody_raises_the_producer_epoch_of_another_client_id(room: Room,
     assert await owner.send(topic) == 0
 
 
-async def test_another_connection_of_the_same_client_id_goes_on_whatever_its_settings(
-    room: Room, services: Services
-) -> None:
-    topic = await governed_in(room, services)
+async def test_another_connection_of_the_same_client_id_goes_on_whatever_its_settings(room: Room, world: World) -> None:
+    topic = await world.govern(room)
     owner = room.connect("billing;mode=exclusive;generation=1")
     assert await owner.send(topic) == 0
     again = room.connect("billing;mode=exclusive;-7", producer_id=owner.producer_id)
     assert await again.send(topic, sequence=1) == 0
 
 
-async def test_a_producer_id_stays_its_clients_when_the_node_starts_again(services: Services, unique: Unique) -> None:
-    cluster = unique("room")
-    async with open_room(services.kafka_bootstrap, services.redis_url, cluster) as first:
-        topic = await governed_in(first, services)
+async def test_a_producer_id_stays_its_clients_when_the_node_starts_again(world: World) -> None:
+    async with world.room() as first:
+        topic = await world.govern(first)
         owner = first.connect("billing")
         assert await owner.send(topic) == 0
-    async with open_room(services.kafka_bootstrap, services.redis_url, cluster, grace=30) as second:
+    async with world.room(grace=30) as second:
         stranger = second.connect("attacker", producer_id=owner.producer_id)
         assert await stranger.send(topic, b"evil", sequence=1) == HELD
         back = second.connect("billing", producer_id=owner.producer_id)
         assert await back.send(topic, sequence=1) == 0
         assert await stranger.send(topic, b"evil", sequence=2) == HELD
-        assert await written(services, topic) == 2
+        assert await written(world, topic) == 2
 
 
-async def test_a_producer_id_stays_its_clients_when_its_session_left(services: Services, unique: Unique) -> None:
-    cluster = unique("room")
-    async with open_room(services.kafka_bootstrap, services.redis_url, cluster) as first:
-        topic = await governed_in(first, services)
+async def test_a_producer_id_stays_its_clients_when_its_session_left(world: World) -> None:
+    async with world.room() as first:
+        topic = await world.govern(first)
         left = first.connect("billing")
         assert await left.send(topic) == 0
         left.close()
@@ -191,46 +175,45 @@ async def test_a_producer_id_stays_its_clients_when_its_session_left(services: S
         assert await other.send(topic) == 0
         other.close()
         await free(first, topic)
-    async with open_room(services.kafka_bootstrap, services.redis_url, cluster) as second:
+    async with world.room() as second:
         stranger = second.connect("attacker;mode=exclusive_with_fencing", producer_id=left.producer_id)
         assert await stranger.send(topic, b"evil", sequence=1) == HELD
         back = second.connect("billing", producer_id=left.producer_id)
         await until(lambda: back.send(topic, sequence=1))
-        assert await written(services, topic) == 3
+        assert await written(world, topic) == 3
 
 
-async def test_a_raised_client_epoch_keeps_the_client_id_in_the_record(services: Services, unique: Unique) -> None:
-    cluster = unique("room")
-    async with open_room(services.kafka_bootstrap, services.redis_url, cluster) as first:
-        topic = await governed_in(first, services)
+async def test_a_raised_client_epoch_keeps_the_client_id_in_the_record(world: World) -> None:
+    async with world.room() as first:
+        topic = await world.govern(first)
         owner = first.connect("billing")
         assert await owner.send(topic) == 0
         assert await owner.send(topic, sequence=0, epoch=1) == 0
-    async with open_room(services.kafka_bootstrap, services.redis_url, cluster, grace=30) as second:
+    async with world.room(grace=30) as second:
         stranger = second.connect("attacker", producer_id=owner.producer_id)
         assert await stranger.send(topic, b"evil", sequence=1, epoch=1) == HELD
 
 
-async def test_nobody_writes_beside_others_under_anothers_producer_id(room: Room, services: Services) -> None:
-    topic = await governed_in(room, services, mode=AccessMode.SHARED)
+async def test_nobody_writes_beside_others_under_anothers_producer_id(room: Room, world: World) -> None:
+    topic = await world.govern(room, mode=AccessMode.SHARED)
     one, other = room.connect("one"), room.connect("other")
     stranger = room.connect("attacker", producer_id=one.producer_id)
     assert (await one.send(topic), await other.send(topic)) == (0, 0)
     assert await stranger.send(topic, b"evil", sequence=1) == HELD
     assert await stranger.send(topic, b"evil", sequence=0, epoch=1) == HELD
     assert (await one.send(topic), await other.send(topic)) == (0, 0)
-    assert await written(services, topic) == 4
+    assert await written(world, topic) == 4
 
 
-async def test_a_partitions_owner_is_bound_to_its_client_id(room: Room, services: Services) -> None:
-    topic = await governed_in(room, services, mode=AccessMode.EXCLUSIVE)
+async def test_a_partitions_owner_is_bound_to_its_client_id(room: Room, world: World) -> None:
+    topic = await world.govern(room, mode=AccessMode.EXCLUSIVE)
     owner = room.connect("billing")
     assert await owner.send(topic, partition=1) == 0
     assert await room.connect("attacker", producer_id=owner.producer_id).send(topic, partition=0) == HELD
 
 
-async def test_what_is_refused_to_a_stranger_does_not_count_as_used(room: Room, services: Services) -> None:
-    topic = await governed_in(room, services)
+async def test_what_is_refused_to_a_stranger_does_not_count_as_used(room: Room, world: World) -> None:
+    topic = await world.govern(room)
     owner, rival = room.connect("billing"), room.connect("rival")
     assert await owner.send(topic) == 0
     assert await rival.send(topic) == HELD
@@ -241,8 +224,8 @@ async def test_what_is_refused_to_a_stranger_does_not_count_as_used(room: Room, 
     await until(lambda: rival.send(topic, sequence=1))
 
 
-async def test_a_stranger_gets_no_victim_deposed_by_his_own_deposed_connection(room: Room, services: Services) -> None:
-    topic = await governed_in(room, services)
+async def test_a_stranger_gets_no_victim_deposed_by_his_own_deposed_connection(room: Room, world: World) -> None:
+    topic = await world.govern(room)
     deposed = room.connect("attacker")
     assert await deposed.send(topic) == 0
     owner, waiting = room.connect("owner;mode=exclusive_with_fencing"), room.connect("waiting;mode=wait_for_exclusive")
@@ -256,8 +239,8 @@ async def test_a_stranger_gets_no_victim_deposed_by_his_own_deposed_connection(r
     await until(lambda: waiting.send(topic, sequence=0))
 
 
-async def test_nobody_succeeds_a_session_of_another_client_id(room: Room, services: Services) -> None:
-    topic = await governed_in(room, services)
+async def test_nobody_succeeds_a_session_of_another_client_id(room: Room, world: World) -> None:
+    topic = await world.govern(room)
     owner, stranger = room.connect("billing"), room.connect("attacker")
     assert await owner.send(topic) == 0
     error = room.governed.producers.check(stranger, owner.producer_id)
@@ -271,10 +254,8 @@ async def test_nobody_succeeds_a_session_of_another_client_id(room: Room, servic
     assert await owner.send(topic) == 0
 
 
-async def test_what_kafka_gave_is_the_clients_who_asked_for_it_whoever_comes_first(
-    room: Room, services: Services
-) -> None:
-    topic = await governed_in(room, services)
+async def test_what_kafka_gave_is_the_clients_who_asked_for_it_whoever_comes_first(room: Room, world: World) -> None:
+    topic = await world.govern(room)
     owner, rival = room.connect("billing"), room.connect("rival")
     guess = room.connect("attacker", producer_id=rival.producer_id)
     assert await owner.send(topic) == 0
@@ -287,8 +268,8 @@ async def test_what_kafka_gave_is_the_clients_who_asked_for_it_whoever_comes_fir
     assert await guess.send(topic, sequence=1) == HELD
 
 
-async def test_who_came_first_with_a_producer_id_has_it_on_that_topic(room: Room, services: Services) -> None:
-    topic = await governed_in(room, services)
+async def test_who_came_first_with_a_producer_id_has_it_on_that_topic(room: Room, world: World) -> None:
+    topic = await world.govern(room)
     owner, rival = room.connect("billing"), room.connect("rival")
     assert await owner.send(topic) == 0
     assert await rival.send(topic) == HELD
@@ -302,9 +283,9 @@ async def test_who_came_first_with_a_producer_id_has_it_on_that_topic(room: Room
 
 @pytest.mark.parametrize("partition", [-1, 2, 2**31 - 1])
 async def test_a_partition_that_is_not_there_is_no_business_of_the_topic(
-    room: Room, services: Services, partition: int
+    room: Room, world: World, partition: int
 ) -> None:
-    topic = await governed_in(room, services)
+    topic = await world.govern(room)
     owner, rival = room.connect("billing"), room.connect("rival")
     assert await owner.send(topic) == 0
     assert await rival.send(topic, partition=partition) == UNKNOWN
@@ -316,8 +297,8 @@ async def test_a_partition_that_is_not_there_is_no_business_of_the_topic(
     await until(lambda: rival.send(topic, sequence=0))
 
 
-async def test_partitions_that_are_not_there_cost_kafka_few_questions_in_all(room: Room, services: Services) -> None:
-    topic = await governed_in(room, services)
+async def test_partitions_that_are_not_there_cost_kafka_few_questions_in_all(room: Room, world: World) -> None:
+    topic = await world.govern(room)
     owner = room.connect("billing")
     assert await owner.send(topic) == 0
     room.gates.passed.clear()
@@ -328,19 +309,19 @@ async def test_partitions_that_are_not_there_cost_kafka_few_questions_in_all(roo
     assert "layout" not in room.gates.passed
 
 
-async def test_batches_that_wait_for_their_topic_to_be_known_keep_their_order(room: Room, services: Services) -> None:
-    topic = await governed_in(room, services)
+async def test_batches_that_wait_for_their_topic_to_be_known_keep_their_order(room: Room, world: World) -> None:
+    topic = await world.govern(room)
     owner = room.connect("billing")
     answers = [owner.begin(topic) for _ in range(5)]
     assert [answer.error for answer in await asyncio.gather(*answers)] == [0] * 5
-    assert await sequences(services, topic) == list(range(5))
+    assert await sequences(world, topic) == list(range(5))
 
 
 async def test_nothing_overtakes_a_batch_that_waits_for_its_topic_to_be_known(
-    room: Room, services: Services, monkeypatch: pytest.MonkeyPatch
+    room: Room, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Somebody else may have asked for the topic meanwhile: a request that could go on whole waits all the same."""
-    topic = await governed_in(room, services)
+    topic = await world.govern(room)
     upstream, told = room.governed.services.upstream, Gate()
     assert isinstance(upstream, KafkaUpstream)
     learn = upstream.learn
@@ -364,9 +345,9 @@ async def test_nothing_overtakes_a_batch_that_waits_for_its_topic_to_be_known(
 
 
 async def test_of_a_session_whose_refused_sequences_are_forgotten_nothing_is_written_in_a_wrong_place(
-    room: Room, services: Services
+    room: Room, world: World
 ) -> None:
-    topic = await governed_in(room, services)
+    topic = await world.govern(room)
     owner, rival = room.connect("billing"), room.connect("rival")
     assert await owner.send(topic) == 0
     assert await rival.send(topic) == HELD
@@ -374,12 +355,12 @@ async def test_of_a_session_whose_refused_sequences_are_forgotten_nothing_is_wri
     owner.close()
     await free(room, topic)
     await until(lambda: rival.send(topic, sequence=1), GAP)
-    assert await written(services, topic) == 1
+    assert await written(world, topic) == 1
     assert await rival.send(topic, sequence=0) == 0
 
 
-async def test_a_refused_session_goes_on_correctly_on_another_connection(room: Room, services: Services) -> None:
-    topic = await governed_in(room, services)
+async def test_a_refused_session_goes_on_correctly_on_another_connection(room: Room, world: World) -> None:
+    topic = await world.govern(room)
     owner, rival = room.connect("billing"), room.connect("rival")
     assert await owner.send(topic) == 0
     assert await rival.send(topic) == HELD
@@ -390,8 +371,8 @@ async def test_a_refused_session_goes_on_correctly_on_another_connection(room: R
     await until(lambda: back.send(topic, sequence=1))
 
 
-async def test_what_many_refused_sessions_leave_behind_is_bounded(room: Room, services: Services) -> None:
-    topic = await governed_in(room, services)
+async def test_what_many_refused_sessions_leave_behind_is_bounded(room: Room, world: World) -> None:
+    topic = await world.govern(room)
     owner, ids = room.connect("billing"), count(5_000_000_000)
     room.governed.producers.refused = room.topic(topic).refusals._ledger = RefusedLedger(100, 10)
     assert await owner.send(topic) == 0

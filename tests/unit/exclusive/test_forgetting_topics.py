@@ -7,8 +7,6 @@ from collections.abc import Collection
 from typing import Any
 
 import pytest
-from confluent_kafka.admin import AdminClient  # pyright: ignore[reportPrivateImportUsage]
-from redis.asyncio import Redis
 
 from metadata.ownership import AccessMode
 from sidecar.changelog import Kind, View, read_batches
@@ -16,11 +14,8 @@ from sidecar.cluster.logs import LogReader
 from sidecar.exclusive import forgetting
 from sidecar.exclusive.policies import PolicyFields, Scope
 from sidecar.protocol.caller import Channel, FencedError
-from tests.conftest import Unique
-from tests.kafka.exclusive.room import Room, open_room, until
-from tests.services import Services
-from tests.topics import create_topic
-from tests.wait import wait_for
+from tests.kafka.exclusive.room import Room, until
+from tests.unit.exclusive.world import World
 
 OK = 0
 PREFIX = "come-and-go-"
@@ -33,23 +28,8 @@ def looks_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def name(unique: Unique) -> str:
-    return unique(PREFIX.rstrip("-"))
-
-
-async def create(services: Services, topic: str, partitions: int = 2) -> None:
-    await asyncio.to_thread(create_topic, services.kafka_bootstrap, partitions, topic)
-
-
-async def delete(services: Services, topics: Collection[str]) -> None:
-    admin = AdminClient({"bootstrap.servers": services.kafka_bootstrap})
-
-    def work() -> None:
-        for done in admin.delete_topics(list(topics)).values():
-            done.result(20)
-        wait_for(lambda: not set(topics) & set(admin.list_topics(timeout=20).topics), "them to be gone")
-
-    await asyncio.to_thread(work)
+def name() -> str:
+    return f"{PREFIX}1"
 
 
 async def govern(room: Room, **fields: Any) -> None:
@@ -72,17 +52,10 @@ def kinds(view: View, topic: str) -> list[Kind]:
     return [entry.key.kind for entry in view.of_topic(topic)]
 
 
-async def in_redis(services: Services, room: Room, topics: Collection[str]) -> list[str]:
+def in_redis(world: World, topics: Collection[str]) -> list[str]:
     """Every field of every hash and sorted set of the cluster that names one of the topics."""
-    client = Redis.from_url(services.redis_url)
-    found: list[str] = []
-    async for key in client.scan_iter(f"sidecar:{{{room.governed.services.cluster}}}:*"):
-        kind = await client.type(key)
-        fields: Any = await client.hkeys(key) if kind == b"hash" else ()
-        fields = await client.zrange(key, 0, -1) if kind == b"zset" else fields
-        found += [f"{key} {field}" for field in fields if field.decode().split("/")[0] in topics]
-    await client.aclose()
-    return found
+    fields = [(key, field) for key, value in world.redis.data.items() if isinstance(value, dict) for field in value]
+    return [f"{key} {field}" for key, field in fields if field.decode().split("/")[0] in topics]
 
 
 async def in_snapshots(room: Room, topic: str) -> set[bytes]:
@@ -97,25 +70,23 @@ async def in_snapshots(room: Room, topic: str) -> set[bytes]:
     return {key for key, value in found.items() if value is not None and key.startswith(f"{topic}/".encode())}
 
 
-async def test_topics_that_come_and_go_leave_their_generation_and_nothing_else(
-    room: Room, services: Services, unique: Unique
-) -> None:
+async def test_topics_that_come_and_go_leave_their_generation_and_nothing_else(room: Room, world: World) -> None:
     await govern(room, deduplication=True)
-    topics = [unique(PREFIX.rstrip("-")) for _ in range(2)]
+    topics = [f"{PREFIX}{number}" for number in range(2)]
     for topic in topics:
-        await create(services, topic)
+        await world.create(2, topic)
         await write(room, topic)
         ids = room.topic(topic).ids
         assert ids is not None
         await ids.save_all()
-    assert await in_redis(services, room, topics)
+    assert in_redis(world, topics)
     assert await in_snapshots(room, topics[0])
-    await delete(services, topics)
+    await world.delete(*topics)
 
     assert sorted(await forget(room, topics)) == sorted(topics)
 
     assert [kinds(room.governed.changelog.view, topic) for topic in topics] == [[Kind.OWNERSHIP]] * 2
-    assert await in_redis(services, room, topics) == []
+    assert in_redis(world, topics) == []
     assert [await in_snapshots(room, topic) for topic in topics] == [set(), set()]
     assert not set(topics) & (set(room.governed._topics) | set(room.governed.known_topics()))
     assert not any(room.governed.changelog.view.opened(topic) for topic in topics)
@@ -123,34 +94,30 @@ async def test_topics_that_come_and_go_leave_their_generation_and_nothing_else(
         (entry,) = room.governed.changelog.view.of_topic(topic)
         assert entry.value.generation == 1
         assert len(entry.key.encode()) + entry.value.ByteSize() < len(topic) + 64
-    cluster = room.governed.services.cluster
-    async with open_room(services.kafka_bootstrap, services.redis_url, cluster, node_id=2) as fresh:
+    async with world.room(node_id=2) as fresh:
         assert [kinds(fresh.governed.changelog.view, topic) for topic in topics] == [[Kind.OWNERSHIP]] * 2
         assert not set(topics) & (set(fresh.governed._topics) | set(fresh.governed.known_topics()))
 
 
-async def test_another_node_forgets_the_topic_too(room: Room, services: Services, name: str) -> None:
-    cluster = room.governed.services.cluster
-    async with open_room(services.kafka_bootstrap, services.redis_url, cluster, node_id=2) as other:
+async def test_another_node_forgets_the_topic_too(room: Room, world: World, name: str) -> None:
+    async with world.room(node_id=2) as other:
         await govern(room)
-        await create(services, name)
+        await world.create(2, name)
         await write(room, name)
         other.governed.topic(name)
-        await delete(services, [name])
+        await world.delete(name)
         assert await forget(room, [name]) == [name]
         await other.governed.changelog.tailer.read_to_end(20)
         assert name not in other.governed._topics
 
 
-async def test_a_topic_created_anew_later_goes_on_with_its_generation(
-    room: Room, services: Services, name: str
-) -> None:
+async def test_a_topic_created_anew_later_goes_on_with_its_generation(room: Room, world: World, name: str) -> None:
     await govern(room)
-    await create(services, name)
+    await world.create(2, name)
     await write(room, name)
-    await delete(services, [name])
+    await world.delete(name)
     assert await forget(room, [name]) == [name]
-    await create(services, name)
+    await world.create(2, name)
     heir = room.connect("heir")
     await until(lambda: heir.send(name, sequence=0))
     assert room.topic(name).generation == 2
@@ -158,18 +125,18 @@ async def test_a_topic_created_anew_later_goes_on_with_its_generation(
 
 
 async def test_no_generation_of_a_partition_falls_where_one_record_stands_for_all(
-    room: Room, services: Services, name: str
+    room: Room, world: World, name: str
 ) -> None:
     await govern(room, scope=Scope.PARTITION)
-    await create(services, name)
+    await world.create(2, name)
     for partition in (0, 1, 1):
         owner = room.connect("owner;mode=exclusive_with_fencing", plain=True)
         await until(lambda: owner.send(name, partition=partition))  # noqa: B023  at once
         owner.close()
-    await delete(services, [name])
+    await world.delete(name)
     assert await forget(room, [name]) == [name]
     assert kinds(room.governed.changelog.view, name) == [Kind.OWNERSHIP]
-    await create(services, name)
+    await world.create(2, name)
     for partition in (0, 1):
         owner = room.connect("heir")
         await until(lambda: owner.send(name, partition=partition, sequence=0))  # noqa: B023  at once
@@ -177,64 +144,62 @@ async def test_no_generation_of_a_partition_falls_where_one_record_stands_for_al
     assert parts == {0: 3, 1: 3}
 
 
-async def test_a_broker_that_knows_the_topic_is_believed(room: Room, services: Services, name: str) -> None:
+async def test_a_broker_that_knows_the_topic_is_believed(room: Room, world: World, name: str) -> None:
     await govern(room)
-    await create(services, name)
+    await world.create(2, name)
     await write(room, name)
     assert await forget(room, [name]) == []
     assert Kind.SERVING in kinds(room.governed.changelog.view, name)
 
 
-async def test_a_topic_that_came_back_between_two_looks_is_not_gone(room: Room, services: Services, name: str) -> None:
+async def test_a_topic_that_came_back_between_two_looks_is_not_gone(room: Room, world: World, name: str) -> None:
     await govern(room)
-    await create(services, name)
+    await world.create(2, name)
     await write(room, name)
-    await delete(services, [name])
+    await world.delete(name)
     look = room.governed.forgetting.look
     assert await look([name]) == []
-    await create(services, name)
+    await world.create(2, name)
     assert await look([name]) == []
     assert await look([]) == []
-    await delete(services, [name])
+    await world.delete(name)
     assert await look([name]) == [], "the look before it came back counts no more"
     assert Kind.SERVING in kinds(room.governed.changelog.view, name)
 
 
-async def test_a_topic_whose_client_is_connected_waits(room: Room, services: Services, name: str) -> None:
+async def test_a_topic_whose_client_is_connected_waits(room: Room, world: World, name: str) -> None:
     await govern(room)
-    await create(services, name)
+    await world.create(2, name)
     owner = room.connect("owner")
     assert await owner.send(name) == OK
-    await delete(services, [name])
+    await world.delete(name)
     assert await forget(room, [name]) == []
     owner.close()
     assert await room.governed.forgetting.look([name]) == [name]
 
 
-async def test_a_topic_that_somebody_lost_a_moment_ago_waits(room: Room, services: Services, name: str) -> None:
+async def test_a_topic_that_somebody_lost_a_moment_ago_waits(room: Room, world: World, name: str) -> None:
     await govern(room)
-    await create(services, name)
+    await world.create(2, name)
     owner, rival = room.connect("owner"), room.connect("rival;mode=exclusive_with_fencing")
     assert await owner.send(name) == OK
     assert await rival.send(name) == OK
     for party in (owner, rival):
         party.close()
-    await delete(services, [name])
+    await world.delete(name)
     assert await forget(room, [name]) == [], "who was deposed is refused for a day"
 
 
-async def test_a_topic_created_anew_while_it_is_fenced_keeps_everything(
-    room: Room, services: Services, name: str
-) -> None:
+async def test_a_topic_created_anew_while_it_is_fenced_keeps_everything(room: Room, world: World, name: str) -> None:
     await govern(room)
-    await create(services, name)
+    await world.create(2, name)
     await write(room, name)
-    await delete(services, [name])
+    await world.delete(name)
     assert await room.governed.forgetting.look([name]) == []
     gate = room.gates.hold("InitProducerId")
     look = asyncio.ensure_future(room.governed.forgetting.look([name]))
     await gate.reached()
-    await create(services, name)
+    await world.create(2, name)
     gate.open()
     assert await look == []
     assert Kind.SERVING in kinds(room.governed.changelog.view, name)
@@ -244,19 +209,18 @@ async def test_a_topic_created_anew_while_it_is_fenced_keeps_everything(
 
 
 async def test_who_takes_the_topic_over_in_front_of_the_last_batch_loses_nothing(
-    room: Room, services: Services, name: str
+    room: Room, world: World, name: str
 ) -> None:
     await govern(room)
-    await create(services, name)
+    await world.create(2, name)
     await write(room, name)
-    await delete(services, [name])
+    await world.delete(name)
     assert await room.governed.forgetting.look([name]) == []
     gate = room.gates.hold("ProduceBatch")
     look = asyncio.ensure_future(room.governed.forgetting.look([name]))
     await gate.reached()
-    await create(services, name)
-    cluster = room.governed.services.cluster
-    async with open_room(services.kafka_bootstrap, services.redis_url, cluster, node_id=2) as rival:
+    await world.create(2, name)
+    async with world.room(node_id=2) as rival:
         heir = rival.connect("heir")
         await until(lambda: heir.send(name, sequence=0))
         gate.open()

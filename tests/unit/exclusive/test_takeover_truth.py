@@ -12,8 +12,6 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from confluent_kafka import KafkaException
-from confluent_kafka.admin import AdminClient, NewPartitions  # pyright: ignore[reportPrivateImportUsage]
 
 from metadata.ownership import AccessMode
 from sidecar.cluster.logs import LogReader
@@ -22,37 +20,31 @@ from sidecar.exclusive.policies import PolicyFields, Scope
 from sidecar.fencing import topic as fencing
 from sidecar.forwarder import forwarder as links
 from sidecar.protocol.calls.logs import Fetched
-from sidecar.protocol.ids import Offset
+from sidecar.protocol.ids import Offset, ProducerEpoch, ProducerId, Stamp, TopicPartition
 from sidecar.protocol.metadata import ClusterState
-from tests.conftest import Unique
-from tests.kafka.exclusive.producers import RawProducer
-from tests.kafka.exclusive.room import Party, Room, open_room
-from tests.kafka_calls import kafka_calls
-from tests.logs import read_log
-from tests.services import Services
-from tests.topics import create_topic
+from tests.kafka.exclusive.room import Party, Room
+from tests.unit.exclusive.world import World
 from tests.wait import wait_for_async
 
 OK, BUSY, MOVED, AGAIN, DUPLICATE = 0, 5, 6, 7, 46
 
 
 @asynccontextmanager
-async def two_rooms(services: Services, cluster: str) -> AsyncIterator[tuple[Room, Room]]:
-    kafka, redis = services.kafka_bootstrap, services.redis_url
+async def two_rooms(world: World) -> AsyncIterator[tuple[Room, Room]]:
     async with (
-        open_room(kafka, redis, cluster, grace=5.0) as one,
-        open_room(kafka, redis, cluster, node_id=2, grace=0.3) as two,
+        world.room(grace=5.0) as one,
+        world.room(node_id=2, grace=0.3) as two,
     ):
         yield one, two
         one.crash()
 
 
-async def new_topic(services: Services, partitions: int = 1) -> str:
-    return await asyncio.to_thread(create_topic, services.kafka_bootstrap, partitions)
+async def new_topic(world: World, partitions: int = 1) -> str:
+    return await world.create(partitions)
 
 
-async def log_of(services: Services, topic: str, partition: int = 0) -> list[bytes]:
-    return await asyncio.to_thread(read_log, services.kafka_bootstrap, topic, partition)
+async def log_of(world: World, topic: str, partition: int = 0) -> list[bytes]:
+    return await world.log(topic, partition)
 
 
 async def settled(party: Party, topic: str, value: bytes, **options: Any) -> int:
@@ -105,11 +97,11 @@ class Delayed:
 
 @pytest.mark.parametrize("scope", [Scope.TOPIC, Scope.PARTITION])
 async def test_what_a_slot_writes_behind_the_master_slots_marker_is_found(
-    services: Services, unique: Unique, monkeypatch: pytest.MonkeyPatch, scope: Scope
+    world: World, monkeypatch: pytest.MonkeyPatch, scope: Scope
 ) -> None:
     delayed = Delayed(monkeypatch)
-    topic = await new_topic(services)
-    async with open_room(services.kafka_bootstrap, services.redis_url, unique("slot"), grace=5.0) as room:
+    topic = await new_topic(world)
+    async with world.room(grace=5.0) as room:
         mode = AccessMode.SHARED if scope is Scope.TOPIC else AccessMode.EXCLUSIVE
         await room.governed.catalog.set(topic, PolicyFields(mode, scope=scope))
         billing = room.connect("billing")
@@ -132,7 +124,7 @@ async def test_what_a_slot_writes_behind_the_master_slots_marker_is_found(
         assert len(fenced) > 1, "one slot alone was fenced"
         assert (await late).error in (OK, MOVED)
         assert await again.send(topic, b"2", sequence=2) == OK
-    assert await log_of(services, topic) == [b"0", b"1", b"2"]
+    assert await log_of(world, topic) == [b"0", b"1", b"2"]
 
 
 # What leaders say ---------------------------------------------------------------------------------------------------
@@ -167,11 +159,9 @@ def of_an_earlier_leader(room: Room, topic: str, producer_id: int | None = None)
     room.gates.alter("DescribeProducers", remembered)
 
 
-async def test_a_batch_that_a_leader_lost_with_its_place_is_not_called_a_repeat(
-    services: Services, unique: Unique
-) -> None:
-    topic = await new_topic(services)
-    async with two_rooms(services, unique("lost")) as (one, two):
+async def test_a_batch_that_a_leader_lost_with_its_place_is_not_called_a_repeat(world: World) -> None:
+    topic = await new_topic(world)
+    async with two_rooms(world) as (one, two):
         await one.govern(topic)
         billing = one.connect("billing")
         assert await settled(billing, topic, b"0", sequence=0) == OK
@@ -182,35 +172,32 @@ async def test_a_batch_that_a_leader_lost_with_its_place_is_not_called_a_repeat(
         assert await settled(again, topic, b"2", sequence=2) == OK
         assert await again.send(topic, b"1", sequence=1) == DUPLICATE
         assert await again.send(topic, b"3", sequence=3) == OK
-    assert await log_of(services, topic) == [b"0", b"1", b"2", b"3"]
+    assert await log_of(world, topic) == [b"0", b"1", b"2", b"3"]
 
 
-async def test_nor_is_one_that_was_sent_while_the_topic_had_no_policy(services: Services, unique: Unique) -> None:
-    topic = await new_topic(services)
-    async with open_room(services.kafka_bootstrap, services.redis_url, unique("lost")) as room:
-
-        def write() -> int:
-            with RawProducer(services.kafka_bootstrap, "billing") as producer:
-                producer.initialise()
-                assert producer.send(topic, [b"0"], sequence=0).error == OK
-                return producer.producer_id
-
-        producer_id = await asyncio.to_thread(write)
+async def test_nor_is_one_that_was_sent_while_the_topic_had_no_policy(world: World) -> None:
+    topic = await new_topic(world)
+    async with world.room() as room:
+        producer_id = 77
+        written = await world.kafka.produce(
+            TopicPartition(topic, 0), Stamp(ProducerId(producer_id), ProducerEpoch(0)), 0, b"0"
+        )
+        assert written.error == OK
         await room.govern(topic)
         of_an_earlier_leader(room, topic, producer_id)
         billing = room.connect("billing", producer_id=producer_id)
         assert await settled(billing, topic, b"1", sequence=1) == OK
         assert await billing.send(topic, b"0", sequence=0) == DUPLICATE
         assert room.gates.passed.count("claim") == 2  # it looked again
-    assert await log_of(services, topic) == [b"0", b"1"]
+    assert await log_of(world, topic) == [b"0", b"1"]
 
 
 async def test_an_empty_answer_of_a_new_leader_is_not_the_end_of_a_tail(
-    services: Services, unique: Unique, monkeypatch: pytest.MonkeyPatch
+    world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     delayed = Delayed(monkeypatch)
-    topic = await new_topic(services)
-    async with two_rooms(services, unique("empty")) as (one, two):
+    topic = await new_topic(world)
+    async with two_rooms(world) as (one, two):
         await one.govern(topic)
         billing = one.connect("billing")
         assert await settled(billing, topic, b"0", sequence=0) == OK
@@ -239,7 +226,7 @@ async def test_an_empty_answer_of_a_new_leader_is_not_the_end_of_a_tail(
         assert next(lags, None) is None, "no answer was empty"
         assert (await late).error in (OK, MOVED)
         assert await again.send(topic, b"2", sequence=2) == OK
-    assert await log_of(services, topic) == [b"0", b"1", b"2"]
+    assert await log_of(world, topic) == [b"0", b"1", b"2"]
 
 
 # Which partitions there are -----------------------------------------------------------------------------------------
@@ -264,11 +251,11 @@ def lag(room: Room, topic: str) -> None:
 
 
 async def test_a_node_whose_brokers_lag_behind_takes_nothing_that_was_written_already(
-    services: Services, unique: Unique, monkeypatch: pytest.MonkeyPatch
+    world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     delayed = Delayed(monkeypatch)
-    topic = await new_topic(services, 2)
-    async with two_rooms(services, unique("lag")) as (one, two):
+    topic = await new_topic(world, 2)
+    async with two_rooms(world) as (one, two):
         await one.govern(topic)
         billing = one.connect("billing")
         assert await settled(billing, topic, b"0", sequence=0) == OK
@@ -290,28 +277,20 @@ async def test_a_node_whose_brokers_lag_behind_takes_nothing_that_was_written_al
         assert await settled(rival, topic, b"1", sequence=0) == OK
         delayed.let_go()
         assert (await late).error != OK
-    assert await log_of(services, topic, 1) == [b"0"]
-    assert await log_of(services, topic) == [b"0", b"1"]
+    assert await log_of(world, topic, 1) == [b"0"]
+    assert await log_of(world, topic) == [b"0", b"1"]
 
 
-async def test_what_is_fenced_was_looked_at(services: Services, unique: Unique) -> None:
+async def test_what_is_fenced_was_looked_at(world: World) -> None:
     """A partition that is added between the two makes the takeover begin anew."""
-    topic = await new_topic(services)
-    async with open_room(services.kafka_bootstrap, services.redis_url, unique("grow")) as room:
+    topic = await new_topic(world)
+    async with world.room() as room:
         await room.govern(topic)
         gate = room.gates.hold("InitProducerId")
         billing = room.connect("billing")
         answer = billing.begin(topic, b"0", sequence=0)
         await gate.reached()
-        admin = AdminClient({"bootstrap.servers": services.kafka_bootstrap})
-        grown = admin.create_partitions([NewPartitions(topic, 2)])[topic]
-        await asyncio.to_thread(grown.result, 20)
-        async with kafka_calls(services.kafka_bootstrap) as kafka:
-
-            async def there() -> bool:
-                return len((await kafka.upstream.layout(topic, refresh=True)).leaders) == 2
-
-            await wait_for_async(there, "the new partition")
+        await world.grow(topic, 2)
         gate.open()
         if (await answer).error != OK:  # batches wait two seconds for a takeover
             assert await settled(billing, topic, b"0", sequence=0) == OK
@@ -319,23 +298,13 @@ async def test_what_is_fenced_was_looked_at(services: Services, unique: Unique) 
         assert await settled(billing, topic, b"1", partition=1, sequence=0) == OK
 
 
-async def test_a_topic_made_anew_with_fewer_partitions_is_served(services: Services, unique: Unique) -> None:
-    topic = await new_topic(services, 2)
-    async with open_room(services.kafka_bootstrap, services.redis_url, unique("anew")) as room:
+async def test_a_topic_made_anew_with_fewer_partitions_is_served(world: World) -> None:
+    topic = await new_topic(world, 2)
+    async with world.room() as room:
         await room.govern(topic)
         billing = room.connect("billing")
         assert await settled(billing, topic, b"0", partition=1, sequence=0) == OK
-        admin = AdminClient({"bootstrap.servers": services.kafka_bootstrap})
-        await asyncio.to_thread(admin.delete_topics([topic])[topic].result, 20)
-
-        async def created() -> bool:
-            try:
-                await asyncio.to_thread(create_topic, services.kafka_bootstrap, 1, topic)
-            except KafkaException:  # the old one is not gone yet
-                return False
-            return True
-
-        await wait_for_async(created, "the topic to be made anew")
+        await world.create_anew(topic, 1)
         billing.close()
         other = room.connect("other;mode=exclusive_with_fencing")
 
@@ -343,4 +312,4 @@ async def test_a_topic_made_anew_with_fewer_partitions_is_served(services: Servi
             return await other.send(topic, b"1", sequence=0) == OK
 
         await wait_for_async(served, "the new topic to be served")
-    assert await log_of(services, topic) == [b"1"]
+    assert await log_of(world, topic) == [b"1"]

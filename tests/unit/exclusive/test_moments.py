@@ -1,5 +1,5 @@
 """What may happen between two steps of a change of owner: clients that go, Redis that refuses or forgets, Kafka that
-fails, an administrator's word. Each moment is held in hand (`room`), on the real Kafka and Redis.
+fails, an administrator's word. Each moment is held in hand (`room`).
 """
 
 from __future__ import annotations
@@ -23,13 +23,9 @@ from sidecar.protocol.errors import KafkaError
 from sidecar.protocol.ids import Offset
 from sidecar.protocol.produce import ProduceResult
 from sidecar.v1 import state_pb2 as state
-from tests.conftest import Unique
-from tests.kafka.exclusive.conftest import governed_in
-from tests.kafka.exclusive.room import Party, Room, free, open_room, until
+from tests.kafka.exclusive.room import Party, Room, free, until
 from tests.kafka.gates import REDIS_AWAY, REDIS_LOST
-from tests.logs import read_log
-from tests.services import Services
-from tests.topics import create_topic
+from tests.unit.exclusive.world import World
 from tests.wait import wait_for_async, wait_until
 
 OK, UNKNOWN_TOPIC, BUSY, MOVED, AGAIN, REFUSED, OUT_OF_ORDER, DUPLICATE, FENCED = 0, 3, 5, 6, 7, 44, 45, 46, 90
@@ -38,12 +34,12 @@ STEPS = ["serve", "claim", "DescribeProducers", "InitProducerId", "AddPartitions
 
 
 @pytest.fixture
-async def topic(services: Services, room: Room) -> str:
-    return await governed_in(room, services)
+async def topic(world: World, room: Room) -> str:
+    return await world.govern(room)
 
 
-async def log_of(services: Services, topic: str, partition: int = 0) -> list[bytes]:
-    return await asyncio.to_thread(read_log, services.kafka_bootstrap, topic, partition)
+async def log_of(world: World, topic: str, partition: int = 0) -> list[bytes]:
+    return await world.log(topic, partition)
 
 
 # Clients that go ----------------------------------------------------------------------------------------------------
@@ -101,7 +97,7 @@ async def test_the_other_connections_of_an_owner_keep_the_topic_through_a_takeov
 
 
 async def test_a_batch_whose_client_went_while_it_was_held_is_not_appended(
-    room: Room, topic: str, services: Services
+    room: Room, topic: str, world: World
 ) -> None:
     owner = room.connect("owner")
     assert await owner.send(topic, b"0") == OK
@@ -115,13 +111,13 @@ async def test_a_batch_whose_client_went_while_it_was_held_is_not_appended(
     gate.open()
     assert (await kept).error == OK
     assert (await held).error == BUSY
-    assert await log_of(services, topic) == [b"0", b"1"]
+    assert await log_of(world, topic) == [b"0", b"1"]
 
 
 # A release and who comes next ---------------------------------------------------------------------------------------
 
 
-async def test_a_claim_that_races_with_the_release_gets_the_topic(room: Room, topic: str, services: Services) -> None:
+async def test_a_claim_that_races_with_the_release_gets_the_topic(room: Room, topic: str, world: World) -> None:
     owner, rival = room.connect("owner"), room.connect("rival")
     assert await owner.send(topic, b"0") == OK
     gate = room.gates.hold("ProduceBatch")  # the record that says so
@@ -133,10 +129,10 @@ async def test_a_claim_that_races_with_the_release_gets_the_topic(room: Room, to
     assert (await claim).error == OK
     assert room.told.released_sessions == [f"pid:{owner.producer_id}"]
     assert room.topic(topic).generation == 2
-    assert await log_of(services, topic) == [b"0", b"1"]
+    assert await log_of(world, topic) == [b"0", b"1"]
 
 
-async def test_the_owner_itself_may_race_with_its_release(room: Room, topic: str, services: Services) -> None:
+async def test_the_owner_itself_may_race_with_its_release(room: Room, topic: str, world: World) -> None:
     """Its only connection breaks and it is back before the release is written."""
     owner = room.connect("owner")
     assert await owner.send(topic, b"0", sequence=0) == OK
@@ -148,7 +144,7 @@ async def test_the_owner_itself_may_race_with_its_release(room: Room, topic: str
     gate.open()
     assert [(await answer).error for answer in back] == [OK] * 3
     assert room.topic(topic).generation == 1
-    assert await log_of(services, topic) == [b"0", b"1", b"2", b"3"]
+    assert await log_of(world, topic) == [b"0", b"1", b"2", b"3"]
 
 
 async def test_a_release_that_cannot_be_written_frees_the_topic_after_the_grace(room: Room, topic: str) -> None:
@@ -171,12 +167,10 @@ async def test_a_release_that_redis_does_not_hear_is_known_by_the_changelog(room
     assert await rival.send(topic) == OK
 
 
-async def test_within_the_disconnect_grace_newcomers_wait_and_the_owner_goes_on(
-    services: Services, unique: Unique
-) -> None:
-    room_of = open_room(services.kafka_bootstrap, services.redis_url, unique("m"), disconnect_grace=0.5)
+async def test_within_the_disconnect_grace_newcomers_wait_and_the_owner_goes_on(world: World) -> None:
+    room_of = world.room(disconnect_grace=0.5)
     async with room_of as room:
-        topic = await asyncio.to_thread(create_topic, services.kafka_bootstrap)
+        topic = await world.create()
         await room.govern(topic)
         owner, rival = room.connect("owner"), room.connect("rival")
         assert await owner.send(topic, b"0", sequence=0) == OK
@@ -190,7 +184,7 @@ async def test_within_the_disconnect_grace_newcomers_wait_and_the_owner_goes_on(
         released = [f"pid:{owner.producer_id}"]
         await wait_until(lambda: room.told.released_sessions == released, "the release, not only its hour")
         assert [await rival.send(topic, b"2", sequence=1) for _ in range(2)] == [BUSY, OK]
-        assert await log_of(services, topic) == [b"0", b"1", b"2"]
+        assert await log_of(world, topic) == [b"0", b"1", b"2"]
 
 
 # What Redis says ----------------------------------------------------------------------------------------------------
@@ -292,7 +286,7 @@ async def test_a_topic_that_another_node_serves_is_not_taken(room: Room, topic: 
     "step", ["ListOffsets", "DescribeProducers", "InitProducerId", "AddPartitionsToTxn", "ProduceBatch"]
 )
 async def test_a_call_to_kafka_that_is_lost_costs_a_retry_and_no_record(
-    room: Room, topic: str, services: Services, step: str, after: bool
+    room: Room, topic: str, world: World, step: str, after: bool
 ) -> None:
     owner, usurper = room.connect("owner"), room.connect("usurper;mode=exclusive_with_fencing")
     assert [await owner.send(topic, b"%d" % i) for i in range(3)] == [OK] * 3
@@ -300,7 +294,7 @@ async def test_a_call_to_kafka_that_is_lost_costs_a_retry_and_no_record(
     await until(lambda: usurper.send(topic, b"3", sequence=0))
     assert await owner.send(topic, b"x") == FENCED
     assert await usurper.send(topic, b"4", sequence=1) == OK
-    assert await log_of(services, topic) == [b"0", b"1", b"2", b"3", b"4"]
+    assert await log_of(world, topic) == [b"0", b"1", b"2", b"3", b"4"]
 
 
 async def test_a_takeover_that_fails_leaves_those_who_wait_in_their_places(room: Room, topic: str) -> None:
@@ -315,9 +309,9 @@ async def test_a_takeover_that_fails_leaves_those_who_wait_in_their_places(room:
     assert await owner.send(topic, sequence=1) == OK
 
 
-async def test_a_topic_that_does_not_exist_is_refused_and_forgotten(room: Room, unique: Unique) -> None:
+async def test_a_topic_that_does_not_exist_is_refused_and_forgotten(room: Room) -> None:
     """A prefix covers any name that comes."""
-    prefix = unique("none")
+    prefix = "none-"
     await room.govern(f"{prefix}*")
     party = room.connect("party")
     for number in range(20):
@@ -328,13 +322,11 @@ async def test_a_topic_that_does_not_exist_is_refused_and_forgotten(room: Room, 
     assert sum(map(len, room.governed.producers._of_connection.values())) == 0
 
 
-async def test_a_topic_that_is_created_after_its_first_batch_is_governed(
-    room: Room, services: Services, unique: Unique
-) -> None:
-    name = await asyncio.to_thread(create_topic, services.kafka_bootstrap)
+async def test_a_topic_that_is_created_after_its_first_batch_is_governed(room: Room, world: World) -> None:
+    name = await world.create()
     await room.govern("orders-*")
     party = room.connect("party")
-    assert await party.send(f"orders-{unique('not')}", sequence=0) == UNKNOWN_TOPIC
+    assert await party.send("orders-none", sequence=0) == UNKNOWN_TOPIC
     assert await party.send(name, sequence=0) == OK
     assert await room.connect("rival").send(name) == REFUSED
 
@@ -342,58 +334,58 @@ async def test_a_topic_that_is_created_after_its_first_batch_is_governed(
 # Raised epochs ------------------------------------------------------------------------------------------------------
 
 
-async def raise_of(room: Room, owner: Party, topic: str, services: Services) -> list[bytes]:
+async def raise_of(room: Room, owner: Party, topic: str, world: World) -> list[bytes]:
     assert [await owner.send(topic, b"%d" % i, sequence=i) for i in range(3)] == [OK] * 3
     assert [await owner.send(topic, b"%d" % i, sequence=i, partition=1) for i in range(2)] == [OK] * 2
     await until(lambda: owner.send(topic, b"3", sequence=0, epoch=1))
     assert await owner.send(topic, b"4", sequence=1, epoch=1) == OK
     assert await owner.send(topic, b"2", sequence=2, partition=1) == OK
-    assert await log_of(services, topic, 1) == [b"0", b"1", b"2"]
+    assert await log_of(world, topic, 1) == [b"0", b"1", b"2"]
     assert room.topic(topic).generation == 1
-    return await log_of(services, topic)
+    return await log_of(world, topic)
 
 
-async def test_a_raise_from_memory_fences_nothing(room: Room, topic: str, services: Services) -> None:
-    assert await raise_of(room, room.connect("owner"), topic, services) == [b"0", b"1", b"2", b"3", b"4"]
+async def test_a_raise_from_memory_fences_nothing(room: Room, topic: str, world: World) -> None:
+    assert await raise_of(room, room.connect("owner"), topic, world) == [b"0", b"1", b"2", b"3", b"4"]
     assert room.gates.passed.count("AddPartitionsToTxn") == 1
 
 
 async def test_where_the_slots_epochs_are_used_up_a_raise_takes_over(
-    room: Room, topic: str, services: Services, monkeypatch: pytest.MonkeyPatch
+    room: Room, topic: str, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def used_up(slot: WriterSlot) -> None:
         monkeypatch.undo()
         raise EpochsUsedUpError(slot.transactional_id)
 
     monkeypatch.setattr(WriterSlot, "raise_epoch", used_up)
-    assert await raise_of(room, room.connect("owner"), topic, services) == [b"0", b"1", b"2", b"3", b"4"]
+    assert await raise_of(room, room.connect("owner"), topic, world) == [b"0", b"1", b"2", b"3", b"4"]
     assert room.gates.passed.count("AddPartitionsToTxn") == 2
 
 
 async def test_where_an_outcome_is_unknown_a_raise_reads_the_log_behind_a_fence(
-    room: Room, topic: str, services: Services, monkeypatch: pytest.MonkeyPatch
+    room: Room, topic: str, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     known = iter([False])
     monkeypatch.setattr(SlotEpoch, "certain", property(lambda epoch: next(known, True)))
-    assert await raise_of(room, room.connect("owner"), topic, services) == [b"0", b"1", b"2", b"3", b"4"]
+    assert await raise_of(room, room.connect("owner"), topic, world) == [b"0", b"1", b"2", b"3", b"4"]
     assert room.gates.passed.count("AddPartitionsToTxn") == 2
 
 
 @pytest.mark.parametrize("step", ["InitProducerId", "ProduceBatch"])
-async def test_a_raise_that_fails_becomes_a_takeover(room: Room, topic: str, services: Services, step: str) -> None:
+async def test_a_raise_that_fails_becomes_a_takeover(room: Room, topic: str, world: World, step: str) -> None:
     owner = room.connect("owner")
     assert await owner.send(topic, b"0", sequence=0) == OK
     room.gates.fail(step, KafkaError(31, "made up"))
     await until(lambda: owner.send(topic, b"1", sequence=0, epoch=1))
     assert await owner.send(topic, b"2", sequence=1, epoch=1) == OK
-    assert await log_of(services, topic) == [b"0", b"1", b"2"]
+    assert await log_of(world, topic) == [b"0", b"1", b"2"]
 
 
 # An administrator's word --------------------------------------------------------------------------------------------
 
 
 async def test_a_fence_during_traffic_ends_the_session_between_two_batches(
-    room: Room, topic: str, services: Services
+    room: Room, topic: str, world: World
 ) -> None:
     owner = room.connect("owner")
     answers: list[ProduceResult] = []
@@ -414,7 +406,7 @@ async def test_a_fence_during_traffic_ends_the_session_between_two_batches(
     acked = sum(answer.error == OK for answer in answers)
     assert [answer.error for answer in answers[:acked]] == [OK] * acked
     assert {answer.error for answer in answers[acked:]} <= {FENCED, MOVED}
-    log = await log_of(services, topic)
+    log = await log_of(world, topic)
     assert log[:acked] == [b"%d" % i for i in range(acked)]
     assert log == [b"%d" % i for i in range(len(log))]
     assert len(log) <= acked + 5
@@ -522,9 +514,9 @@ async def test_nothing_grows_with_connections_that_came_and_went(room: Room, top
 
 
 async def test_a_policy_whose_node_died_before_it_was_written_down_is_written_down_by_another(
-    room: Room, services: Services, monkeypatch: pytest.MonkeyPatch
+    room: Room, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    topic = await asyncio.to_thread(create_topic, services.kafka_bootstrap, 1)
+    topic = await world.create(1)
     policies, store = room.governed.catalog, room.governed.services.store
     decided = PolicyFields(AccessMode.EXCLUSIVE, deduplication=True)
     await store.set_policy(topic, decided.body(), policies._known(), b"of-a-dead-node-1")
@@ -537,11 +529,10 @@ async def test_a_policy_whose_node_died_before_it_was_written_down_is_written_do
     assert (await store.policies()).by_name[topic].version == policies.version
 
 
-async def test_of_nodes_that_are_asked_at_once_one_writes_a_first_policy_down(room: Room, services: Services) -> None:
+async def test_of_nodes_that_are_asked_at_once_one_writes_a_first_policy_down(room: Room, world: World) -> None:
     """A client writes to many partitions, so to all nodes. Each of them would fence the others, again and again."""
-    topic = await asyncio.to_thread(create_topic, services.kafka_bootstrap, 1)
-    cluster = room.governed.services.cluster
-    async with open_room(services.kafka_bootstrap, services.redis_url, cluster, node_id=2) as other:
+    topic = await world.create(1)
+    async with world.room(node_id=2) as other:
         gate = room.gates.hold("InitProducerId")
         first = asyncio.create_task(settled(room, topic))
         await gate.reached()
@@ -556,12 +547,11 @@ async def test_of_nodes_that_are_asked_at_once_one_writes_a_first_policy_down(ro
 
 
 async def test_the_first_policy_of_a_node_that_is_late_does_not_undo_what_another_finished_and_an_operator_changed(
-    room: Room, services: Services, monkeypatch: pytest.MonkeyPatch
+    room: Room, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(catalog, "_FINISH_S", 0.0)
-    topic = await asyncio.to_thread(create_topic, services.kafka_bootstrap, 1)
-    cluster = room.governed.services.cluster
-    async with open_room(services.kafka_bootstrap, services.redis_url, cluster, node_id=2) as other:
+    topic = await world.create(1)
+    async with world.room(node_id=2) as other:
         gate = room.gates.hold("ProduceBatch")
         late = asyncio.create_task(room.governed.catalog.govern(topic))
         await gate.reached()
@@ -578,19 +568,17 @@ async def test_the_first_policy_of_a_node_that_is_late_does_not_undo_what_anothe
 
 
 async def test_what_an_operator_sets_meanwhile_is_not_replaced_by_what_a_dead_node_decided(
-    room: Room, services: Services, monkeypatch: pytest.MonkeyPatch
+    room: Room, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(catalog, "_FINISH_S", 0.0)
-    topic = await asyncio.to_thread(create_topic, services.kafka_bootstrap, 1)
+    topic = await world.create(1)
     policies, store = room.governed.catalog, room.governed.services.store
     await store.set_policy(topic, PolicyFields(AccessMode.SHARED).body(), policies._known(), b"of-a-dead-node-1")
     assert not await settled(room, topic)
     gate = room.gates.hold("InitProducerId")
     finishing = asyncio.create_task(settled(room, topic))
     await gate.reached()
-    async with open_room(
-        services.kafka_bootstrap, services.redis_url, room.governed.services.cluster, node_id=2
-    ) as other:
+    async with world.room(node_id=2) as other:
         await other.govern(topic)
         gate.open()
         await finishing
@@ -598,12 +586,10 @@ async def test_what_an_operator_sets_meanwhile_is_not_replaced_by_what_a_dead_no
         assert policies.book.exact(topic) == PolicyFields(AccessMode.EXCLUSIVE)
 
 
-async def test_of_two_changes_of_a_policy_at_once_none_is_lost(room: Room, services: Services, topic: str) -> None:
+async def test_of_two_changes_of_a_policy_at_once_none_is_lost(room: Room, world: World, topic: str) -> None:
     """The one that began first and is written last is made again, on top of the other."""
     policies = room.governed.catalog
-    async with open_room(
-        services.kafka_bootstrap, services.redis_url, room.governed.services.cluster, node_id=2
-    ) as other:
+    async with world.room(node_id=2) as other:
         gate = room.gates.hold("ProduceBatch")
         first = asyncio.create_task(policies.set(topic, PolicyFields(exclusive_reader=True)))
         await gate.reached()

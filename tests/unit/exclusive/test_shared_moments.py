@@ -4,45 +4,19 @@ from __future__ import annotations
 
 import asyncio
 
-from confluent_kafka import KafkaException
-from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic  # pyright: ignore[reportPrivateImportUsage]
-
 from metadata.ownership import AccessMode
-from tests.conftest import Unique
-from tests.kafka.exclusive.conftest import governed_in
-from tests.kafka.exclusive.room import Room, free, open_room, until
+from tests.kafka.exclusive.room import Room, free, until
 from tests.kafka.gates import REDIS_AWAY
-from tests.logs import read_log
-from tests.services import Services
-from tests.wait import wait_for, wait_for_async
+from tests.unit.exclusive.world import World
+from tests.wait import wait_for_async
 
 OK, BUSY, AGAIN, REFUSED, GAP, REPEAT, FENCED = 0, 5, 7, 44, 45, 46, 90
 UNHEARD = "the batch before this one was refused; a client that knows of that sends this one again"
 ALONE, WAITING, FENCING = "mode=exclusive", "mode=wait_for_exclusive", "mode=exclusive_with_fencing"
 
 
-async def create_anew(services: Services, topic: str) -> None:
-    admin = AdminClient({"bootstrap.servers": services.kafka_bootstrap})
-
-    def created() -> bool:
-        try:
-            admin.create_topics([NewTopic(topic, 2, 1)])[topic].result(20)
-        except KafkaException:
-            return False  # the old one is not quite gone
-        return True
-
-    await asyncio.to_thread(lambda: admin.delete_topics([topic])[topic].result(20))
-    await asyncio.to_thread(wait_for, created, "the topic to be there again")
-    await asyncio.to_thread(wait_for, lambda: topic in admin.list_topics(timeout=20).topics, "the broker to know it")
-
-
-async def grow(services: Services, topic: str, partitions: int) -> None:
-    admin = AdminClient({"bootstrap.servers": services.kafka_bootstrap})
-    await asyncio.to_thread(lambda: admin.create_partitions([NewPartitions(topic, partitions)])[topic].result(20))
-
-
-async def log(services: Services, topic: str) -> list[bytes]:
-    return await asyncio.to_thread(read_log, services.kafka_bootstrap, topic)
+async def log(world: World, topic: str) -> list[bytes]:
+    return await world.log(topic)
 
 
 def takeovers(room: Room) -> int:
@@ -52,39 +26,39 @@ def takeovers(room: Room) -> int:
 # A topic that is made anew -------------------------------------------------------------------------------------------
 
 
-async def test_sessions_share_a_topic_that_was_created_anew_after_an_owner(room: Room, services: Services) -> None:
-    topic = await governed_in(room, services, mode=AccessMode.SHARED)
+async def test_sessions_share_a_topic_that_was_created_anew_after_an_owner(room: Room, world: World) -> None:
+    topic = await world.govern(room, mode=AccessMode.SHARED)
     owner = room.connect(f"owner;{ALONE}")
     assert await owner.send(topic, b"0") == OK
     owner.close()
     await free(room, topic)
-    await create_anew(services, topic)
+    await world.create_anew(topic)
     writer, before = room.connect("writer"), takeovers(room)
     await until(lambda: writer.send(topic, b"w", sequence=0))
     assert takeovers(room) - before < 20
 
 
-async def test_a_session_goes_on_counting_in_a_topic_that_was_created_anew(room: Room, services: Services) -> None:
-    topic = await governed_in(room, services, mode=AccessMode.SHARED)
+async def test_a_session_goes_on_counting_in_a_topic_that_was_created_anew(room: Room, world: World) -> None:
+    topic = await world.govern(room, mode=AccessMode.SHARED)
     one = room.connect("one")
     for number in range(3):
         assert await one.send(topic, b"old", sequence=number) == OK
-    await create_anew(services, topic)
+    await world.create_anew(topic)
     await room.topic(topic).keep_alive()
     await until(lambda: one.send(topic, b"3", sequence=3))
-    assert await log(services, topic) == [b"3"]
+    assert await log(world, topic) == [b"3"]
 
 
 # Partitions that are added -------------------------------------------------------------------------------------------
 
 
 async def test_a_session_that_finds_a_new_partition_deposes_nobody_who_took_the_topic_meanwhile(
-    room: Room, services: Services
+    room: Room, world: World
 ) -> None:
-    topic = await governed_in(room, services, 1, mode=AccessMode.SHARED)
+    topic = await world.govern(room, 1, mode=AccessMode.SHARED)
     writer = room.connect("writer")
     assert await writer.send(topic, b"0") == OK
-    await grow(services, topic, 2)
+    await world.grow(topic, 2)
     await room.governed.services.upstream.layout(topic, refresh=True)  # its client has asked for Metadata
     gate = room.gates.hold("layout")
     late = writer.begin(topic, b"late", partition=1, sequence=0)
@@ -94,14 +68,14 @@ async def test_a_session_that_finds_a_new_partition_deposes_nobody_who_took_the_
     gate.open()
     assert (await late).error != OK
     assert await owner.send(topic, b"2", sequence=1) == OK
-    assert await log(services, topic) == [b"0", b"1", b"2"]
+    assert await log(world, topic) == [b"0", b"1", b"2"]
 
 
-async def test_nor_while_a_claim_is_past_its_commit_point(room: Room, services: Services) -> None:
-    topic = await governed_in(room, services, 1, mode=AccessMode.SHARED)
+async def test_nor_while_a_claim_is_past_its_commit_point(room: Room, world: World) -> None:
+    topic = await world.govern(room, 1, mode=AccessMode.SHARED)
     writer = room.connect("writer")
     assert await writer.send(topic, b"0") == OK
-    await grow(services, topic, 2)
+    await world.grow(topic, 2)
     await room.governed.services.upstream.layout(topic, refresh=True)  # its client has asked for Metadata
     told, layout = room.gates.hold("publish"), room.gates.hold("layout")
     late = writer.begin(topic, b"late", partition=1, sequence=0)
@@ -117,11 +91,11 @@ async def test_nor_while_a_claim_is_past_its_commit_point(room: Room, services: 
     assert await owner.send(topic, b"2", sequence=1) == OK
 
 
-async def test_many_sessions_find_a_new_partition_at_once_and_it_is_fenced_once(room: Room, services: Services) -> None:
-    topic = await governed_in(room, services, 1, mode=AccessMode.SHARED)
+async def test_many_sessions_find_a_new_partition_at_once_and_it_is_fenced_once(room: Room, world: World) -> None:
+    topic = await world.govern(room, 1, mode=AccessMode.SHARED)
     parties = [room.connect(f"party {number}") for number in range(30)]
     assert await asyncio.gather(*[party.send(topic, b"0") for party in parties]) == [OK] * 30
-    await grow(services, topic, 2)
+    await world.grow(topic, 2)
     before = takeovers(room)
     await asyncio.gather(*[until(lambda p=party: p.send(topic, b"x", partition=1, sequence=0)) for party in parties])
     assert takeovers(room) - before <= 4 * 30, "the master slot and every other, then each for its session"
@@ -130,8 +104,8 @@ async def test_many_sessions_find_a_new_partition_at_once_and_it_is_fenced_once(
 # Claims --------------------------------------------------------------------------------------------------------------
 
 
-async def test_a_claim_that_redis_cannot_grant_disturbs_nobody_who_writes(room: Room, services: Services) -> None:
-    topic = await governed_in(room, services, mode=AccessMode.SHARED)
+async def test_a_claim_that_redis_cannot_grant_disturbs_nobody_who_writes(room: Room, world: World) -> None:
+    topic = await world.govern(room, mode=AccessMode.SHARED)
     one, fencer = room.connect("one"), room.connect(f"fencer;{FENCING}")
     assert await one.send(topic, b"0", sequence=0) == OK
     room.gates.fail("claim", REDIS_AWAY, times=100)
@@ -142,10 +116,8 @@ async def test_a_claim_that_redis_cannot_grant_disturbs_nobody_who_writes(room: 
     assert takeovers(room) == before
 
 
-async def test_what_was_refused_to_a_session_counts_though_its_slot_is_still_open(
-    room: Room, services: Services
-) -> None:
-    topic = await governed_in(room, services, mode=AccessMode.SHARED)
+async def test_what_was_refused_to_a_session_counts_though_its_slot_is_still_open(room: Room, world: World) -> None:
+    topic = await world.govern(room, mode=AccessMode.SHARED)
     one, two = room.connect("one"), room.connect("two")
     assert [await one.send(topic, b"0", sequence=0), await two.send(topic, b"t", sequence=0)] == [OK, OK]
     one.close()
@@ -161,13 +133,10 @@ async def test_what_was_refused_to_a_session_counts_though_its_slot_is_still_ope
 # Takeovers by another node -------------------------------------------------------------------------------------------
 
 
-async def test_a_client_that_raises_its_epoch_in_the_middle_of_a_takeover_writes_once(
-    services: Services, unique: Unique
-) -> None:
+async def test_a_client_that_raises_its_epoch_in_the_middle_of_a_takeover_writes_once(world: World) -> None:
     """The next node has looked, and not fenced yet, when the session raises its epoch and writes once more."""
-    cluster, kafka, redis = unique("s"), services.kafka_bootstrap, services.redis_url
-    async with open_room(kafka, redis, cluster) as first, open_room(kafka, redis, cluster, node_id=2) as second:
-        topic = await governed_in(first, services, 1, mode=AccessMode.SHARED)
+    async with world.room() as first, world.room(node_id=2) as second:
+        topic = await world.govern(first, 1, mode=AccessMode.SHARED)
         one = first.connect("one")
         assert await one.send(topic, b"0", sequence=0) == OK
         await first.gives_up(topic)
@@ -181,20 +150,17 @@ async def test_a_client_that_raises_its_epoch_in_the_middle_of_a_takeover_writes
         code = (await answer).error
         while code not in (OK, REPEAT, GAP):
             code = await back.send(topic, b"1", sequence=0, epoch=1)
-        assert await log(services, topic) == [b"0", b"1"]
+        assert await log(world, topic) == [b"0", b"1"]
         assert await back.send(topic, b"2", sequence=1, epoch=1) == OK
 
 
-async def test_a_node_that_has_not_read_yet_where_a_session_stands_does_not_begin_it_anew(
-    services: Services, unique: Unique
-) -> None:
+async def test_a_node_that_has_not_read_yet_where_a_session_stands_does_not_begin_it_anew(world: World) -> None:
     """The node that served dies behind its fence; the next one reads the changelog a moment late."""
-    cluster, kafka, redis = unique("s"), services.kafka_bootstrap, services.redis_url
     async with (
-        open_room(kafka, redis, cluster, grace=0.1) as first,
-        open_room(kafka, redis, cluster, node_id=2, grace=0.1) as second,
+        world.room(grace=0.1) as first,
+        world.room(node_id=2, grace=0.1) as second,
     ):
-        topic = await governed_in(first, services, 1, mode=AccessMode.SHARED)
+        topic = await world.govern(first, 1, mode=AccessMode.SHARED)
         one = first.connect("one")
         assert await one.send(topic, b"0", sequence=0) == OK  # say the answer is lost
         await asyncio.sleep(0.3)
@@ -222,4 +188,4 @@ async def test_a_node_that_has_not_read_yet_where_a_session_stands_does_not_begi
             await until(lambda: back.send(topic, b"0", sequence=0), REPEAT)
         behind.open()
         await dead
-        assert (await log(services, topic)).count(b"0") == 1
+        assert (await log(world, topic)).count(b"0") == 1

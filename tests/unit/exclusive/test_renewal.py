@@ -17,15 +17,11 @@ from sidecar.forwarder.lane import Lane
 from sidecar.forwarder.outcome import Outcome
 from sidecar.forwarder.sequences import MODULUS, Append, PlainSequences
 from sidecar.protocol.errors import KafkaError
-from sidecar.protocol.ids import ClientSequence, ProducerEpoch, ProducerId, Stamp, StampedSequence
+from sidecar.protocol.ids import ClientSequence, ProducerEpoch, ProducerId, Stamp, StampedSequence, TopicPartition
 from sidecar.protocol.produce import ProduceResult
-from tests.conftest import Unique
-from tests.kafka.exclusive.conftest import governed_in
-from tests.kafka.exclusive.producers import RawProducer, batch_of, fetch_batches
-from tests.kafka.exclusive.room import Party, Room, open_room, until
-from tests.logs import read_log
-from tests.services import Services
-from tests.topics import create_topic
+from tests.kafka.exclusive.producers import batch_of
+from tests.kafka.exclusive.room import Party, Room, until
+from tests.unit.exclusive.world import World
 from tests.wait import wait_for_async
 
 OK, BUSY, OUT_OF_ORDER, DUPLICATE = 0, 5, 45, 46
@@ -47,8 +43,8 @@ every_writer = pytest.mark.parametrize("policy", list(WRITERS.values()), ids=lis
 
 
 @pytest.fixture
-async def room(services: Services, unique: Unique) -> AsyncIterator[Room]:
-    async with open_room(services.kafka_bootstrap, services.redis_url, unique("room"), epoch_records=LIMIT) as found:
+async def room(world: World) -> AsyncIterator[Room]:
+    async with world.room(epoch_records=LIMIT) as found:
         yield found
 
 
@@ -86,13 +82,13 @@ class Writer:
         return errors[-1]
 
 
-async def log_of(services: Services, topic: str) -> list[int]:
-    values = await asyncio.to_thread(read_log, services.kafka_bootstrap, topic)
+async def log_of(world: World, topic: str) -> list[int]:
+    values = await world.log(topic)
     return [int(value) for value in values]
 
 
-async def governed(room: Room, services: Services, policy: PolicyFields) -> str:
-    topic = await asyncio.to_thread(create_topic, services.kafka_bootstrap, 1)
+async def governed(room: Room, world: World, policy: PolicyFields) -> str:
+    topic = await world.create(1)
     await room.governed.catalog.set(topic, policy)
     return topic
 
@@ -110,9 +106,9 @@ def epochs(room: Room) -> int:
 
 @every_writer
 async def test_slot_epochs_are_replaced_under_batches_in_flight_without_an_error(
-    room: Room, services: Services, policy: PolicyFields
+    room: Room, world: World, policy: PolicyFields
 ) -> None:
-    topic = await governed(room, services, policy)
+    topic = await governed(room, world, policy)
     writer = Writer(room.connect("billing"), topic, policy)
     assert await writer.send() == OK
     opened, fenced = epochs(room), fences(room)
@@ -121,18 +117,18 @@ async def test_slot_epochs_are_replaced_under_batches_in_flight_without_an_error
             answers = await asyncio.gather(*[writer.begin() for _ in range(5)])
         assert [answer.error for answer in answers] == [OK] * 5
         assert all(answer.base_offset >= 0 for answer in answers)
-    assert await log_of(services, topic) == list(range(31))
+    assert await log_of(world, topic) == list(range(31))
     assert epochs(room) >= opened + 5, "epochs were replaced"
     assert fences(room) == fenced, "from memory: nothing is fenced"
-    batches = await asyncio.to_thread(fetch_batches, services.kafka_bootstrap, topic)
+    batches = await world.batches(topic)
     assert max(batch.last_sequence for batch in batches if not batch.is_special) < LIMIT + 5
 
 
 @some_writers
 async def test_a_batch_from_before_the_replacement_that_comes_again_is_in_the_log_once(
-    room: Room, services: Services, policy: PolicyFields
+    room: Room, world: World, policy: PolicyFields
 ) -> None:
-    topic = await governed(room, services, policy)
+    topic = await governed(room, world, policy)
     writer = Writer(room.connect("billing"), topic, policy)
     assert [await writer.send() for _ in range(LIMIT)] == [OK] * LIMIT
     opened = epochs(room)
@@ -142,35 +138,34 @@ async def test_a_batch_from_before_the_replacement_that_comes_again_is_in_the_lo
     assert await writer.send(at=LIMIT) == OK, "Kafka remembers it"
     assert await writer.send() == OK
     assert epochs(room) == opened + 1
-    assert await log_of(services, topic) == list(range(LIMIT + 2))
+    assert await log_of(world, topic) == list(range(LIMIT + 2))
 
 
 @some_writers
 async def test_a_takeover_right_behind_a_replacement_goes_on_in_the_right_place(
-    services: Services, unique: Unique, policy: PolicyFields
+    world: World, policy: PolicyFields
 ) -> None:
     """Also where the new epoch has no record yet, and none of its own to be found by."""
-    cluster, kafka, redis = unique("room"), services.kafka_bootstrap, services.redis_url
-    async with open_room(kafka, redis, cluster, epoch_records=LIMIT) as room:
-        topic = await governed(room, services, policy)
+    async with world.room(epoch_records=LIMIT) as room:
+        topic = await governed(room, world, policy)
         writer = Writer(room.connect("billing"), topic, policy)
         assert [await writer.send() for _ in range(LIMIT)] == [OK] * LIMIT
         opened = epochs(room)
         assert await writer.send(at=LIMIT + 5) == OUT_OF_ORDER
         assert epochs(room) == opened + 1
-    async with open_room(kafka, redis, cluster, node_id=2, epoch_records=LIMIT) as room:
+    async with world.room(node_id=2, epoch_records=LIMIT) as room:
         party = room.connect("billing", producer_id=writer.party.producer_id)
         again = Writer(party, topic, policy, sent=LIMIT)
         await until(lambda: again.send(at=LIMIT))
         assert await again.send(at=LIMIT - 1) == DUPLICATE
         assert [await again.send() for _ in range(2 * LIMIT)] == [OK] * 2 * LIMIT
-    assert await log_of(services, topic) == list(range(3 * LIMIT + 1))
+    assert await log_of(world, topic) == list(range(3 * LIMIT + 1))
 
 
 async def test_an_epoch_with_a_batch_in_doubt_is_replaced_by_a_takeover(
-    room: Room, services: Services, monkeypatch: pytest.MonkeyPatch
+    room: Room, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    topic = await governed_in(room, services, 1)
+    topic = await world.govern(room, 1)
     owner = Writer(room.connect("billing"), topic, WRITERS["owner"])
     assert [await owner.send() for _ in range(LIMIT - 1)] == [OK] * (LIMIT - 1)
     fenced, space = fences(room), room.topic(topic).writer.epoch
@@ -178,23 +173,23 @@ async def test_an_epoch_with_a_batch_in_doubt_is_replaced_by_a_takeover(
     space._spaces[0].doubted(ClientSequence(LIMIT + 1), 1)
     assert [await owner.send() for _ in range(2)] == [OK] * 2
     assert fences(room) == fenced + 1
-    assert await log_of(services, topic) == list(range(LIMIT + 1))
+    assert await log_of(world, topic) == list(range(LIMIT + 1))
 
 
-async def test_a_replacement_that_fails_becomes_a_takeover(room: Room, services: Services) -> None:
-    topic = await governed_in(room, services, 1)
+async def test_a_replacement_that_fails_becomes_a_takeover(room: Room, world: World) -> None:
+    topic = await world.govern(room, 1)
     owner = Writer(room.connect("billing"), topic, WRITERS["owner"])
     assert [await owner.send() for _ in range(LIMIT)] == [OK] * LIMIT
     fenced = fences(room)
     room.gates.fail("InitProducerId", KafkaError(31, "made up"))
     await until(lambda: owner.send(at=LIMIT))
     assert fences(room) == fenced + 1
-    assert await log_of(services, topic) == list(range(LIMIT + 1))
+    assert await log_of(world, topic) == list(range(LIMIT + 1))
 
 
-async def test_where_the_policy_changes_during_a_replacement_the_new_one_holds(room: Room, services: Services) -> None:
+async def test_where_the_policy_changes_during_a_replacement_the_new_one_holds(room: Room, world: World) -> None:
     """Else the next epoch would write ids past the marks that the policy wants."""
-    topic = await governed_in(room, services, 1)
+    topic = await world.govern(room, 1)
     owner = Writer(room.connect("billing"), topic, WRITERS["owner"])
     assert [await owner.send() for _ in range(LIMIT)] == [OK] * LIMIT
     gate = room.gates.hold("InitProducerId")
@@ -207,16 +202,16 @@ async def test_where_the_policy_changes_during_a_replacement_the_new_one_holds(r
         await until(lambda: party.send_ids(topic, [LIMIT], sequence=LIMIT))
     await until(lambda: party.send_ids(topic, [LIMIT], sequence=LIMIT + 1))
     assert room.told.duplicates == 1
-    assert await log_of(services, topic) == list(range(LIMIT + 1))
+    assert await log_of(world, topic) == list(range(LIMIT + 1))
 
 
 @some_writers
 async def test_a_gap_replaces_no_epoch_and_no_sequence_that_is_nowhere_near_is_acknowledged(
-    services: Services, unique: Unique, policy: PolicyFields
+    world: World, policy: PolicyFields
 ) -> None:
     """2^30 records behind its base a batch was called a repeat, 30 hours after the epoch began."""
-    async with open_room(services.kafka_bootstrap, services.redis_url, unique("room")) as room:
-        topic = await governed(room, services, policy)
+    async with world.room() as room:
+        topic = await governed(room, world, policy)
         writer = Writer(room.connect("billing"), topic, policy)
         assert await writer.send() == OK
         opened = epochs(room)
@@ -227,7 +222,7 @@ async def test_a_gap_replaces_no_epoch_and_no_sequence_that_is_nowhere_near_is_a
         new = Writer(room.connect("other"), topic, policy) if policy.access_mode is AccessMode.SHARED else None
         if new is not None:
             assert await new.send(at=2**31 - 1) == OUT_OF_ORDER
-    assert await log_of(services, topic) == [0, 1]
+    assert await log_of(world, topic) == [0, 1]
 
 
 # Sequences that wrap ------------------------------------------------------------------------------------------------
@@ -235,16 +230,15 @@ async def test_a_gap_replaces_no_epoch_and_no_sequence_that_is_nowhere_near_is_a
 
 @every_writer
 async def test_a_client_whose_sequences_wrap_goes_on_through_epochs_and_takeovers(
-    services: Services, unique: Unique, policy: PolicyFields
+    world: World, policy: PolicyFields
 ) -> None:
     """Java and librdkafka count 2147483647, 0, 1, within one batch too."""
-    cluster, kafka, redis = unique("room"), services.kafka_bootstrap, services.redis_url
     first, records = MODULUS - 9, 3 if policy.deduplication else 1
-    async with open_room(kafka, redis, cluster, epoch_records=LIMIT) as room:
-        topic = await asyncio.to_thread(create_topic, kafka, 1)
+    async with world.room(epoch_records=LIMIT) as room:
+        topic = await world.create(1)
         party = room.connect("billing")
-        with RawProducer(kafka, "billing", party.producer_id) as before:  # while the topic has no policy
-            sent = await asyncio.to_thread(before.send, topic, b"0", sequence=first)
+        stamp = Stamp(ProducerId(party.producer_id), ProducerEpoch(0))
+        sent = await world.kafka.produce(TopicPartition(topic, 0), stamp, first, b"0")  # while it has no policy
         assert sent.error == OK
         await room.governed.catalog.set(topic, policy)
         writer = Writer(party, topic, policy, first, sent=1)
@@ -252,13 +246,13 @@ async def test_a_client_whose_sequences_wrap_goes_on_through_epochs_and_takeover
             async with asyncio.timeout(20):
                 assert (await writer.begin(records)).error == OK
         assert await writer.send(records, at=13 - records) in (OK, DUPLICATE)
-    async with open_room(kafka, redis, cluster, node_id=2, epoch_records=LIMIT) as room:
+    async with world.room(node_id=2, epoch_records=LIMIT) as room:
         party = room.connect("billing", producer_id=writer.party.producer_id)
         again = Writer(party, topic, policy, first, sent=13)
         await until(lambda: again.send(at=13))
         assert await again.send(at=12) == DUPLICATE
         assert await again.send() == OK
-    assert await log_of(services, topic) == list(range(15))
+    assert await log_of(world, topic) == list(range(15))
 
 
 class NobodysLane:
@@ -271,14 +265,12 @@ class NobodysLane:
         raise AssertionError("nothing is lost")
 
 
-async def test_the_numbers_of_a_plain_session_wrap_as_kafka_counts(room: Room, services: Services) -> None:
+async def test_the_numbers_of_a_plain_session_wrap_as_kafka_counts(room: Room, world: World) -> None:
     """2^31 - 3 and five records end with 1; what follows is 2."""
-    topic = await asyncio.to_thread(create_topic, services.kafka_bootstrap, 1)
+    topic = await world.create(1)
     forwarder = room.governed.forwarder
     await room.governed.services.upstream.layout(topic, refresh=True)
-    with RawProducer(services.kafka_bootstrap, "numbers") as client:
-        await asyncio.to_thread(client.initialise)
-        stamp = Stamp(ProducerId(client.producer_id), ProducerEpoch(0))
+    stamp = Stamp(ProducerId(77), ProducerEpoch(0))
     lane = forwarder.lane(topic.encode(), 0, stamp, PlainSequences(StampedSequence(MODULUS - 3)), NobodysLane())
     loop, written = asyncio.get_running_loop(), 0
     answers: list[asyncio.Future[Outcome]] = []
@@ -290,8 +282,8 @@ async def test_the_numbers_of_a_plain_session_wrap_as_kafka_counts(room: Room, s
         lane.append(Append(memoryview(batch), records, loop.time() + 20, 10_000, answers[-1].set_result))
     async with asyncio.timeout(20):
         assert [(await answer).error for answer in answers] == [OK] * 3
-    assert await log_of(services, topic) == list(range(8))
-    batches = await asyncio.to_thread(fetch_batches, services.kafka_bootstrap, topic)
+    assert await log_of(world, topic) == list(range(8))
+    batches = await world.batches(topic)
     assert [(batch.base_sequence, batch.last_sequence) for batch in batches if batch.records] == [
         (MODULUS - 3, 1),
         (2, 3),

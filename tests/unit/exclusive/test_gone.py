@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import dataclass
 
 import pytest
-from confluent_kafka.admin import AdminClient  # pyright: ignore[reportPrivateImportUsage]
 
 from metadata.ownership import AccessMode
 from sidecar.exclusive import keeper
@@ -14,12 +12,9 @@ from sidecar.exclusive.governed_topics import GovernedTopics
 from sidecar.exclusive.keeper import Keeper
 from sidecar.network.tasks import Tasks
 from sidecar.telemetry.hooks import NodeMetrics
-from tests.kafka.exclusive.conftest import governed_in
 from tests.kafka.exclusive.room import Room, until
 from tests.kafka.gates import GatedUpstream
-from tests.services import Services
-from tests.topics import create_topic
-from tests.wait import wait_for
+from tests.unit.exclusive.world import World
 
 OK, NO_TOPIC = 0, 3
 
@@ -56,36 +51,30 @@ def kept(room: Room, monkeypatch: pytest.MonkeyPatch) -> Kept:
     return Kept(governed, found, metrics)
 
 
-async def delete(services: Services, topic: str) -> None:
-    admin = AdminClient({"bootstrap.servers": services.kafka_bootstrap})
-    await asyncio.to_thread(lambda: admin.delete_topics([topic])[topic].result(20))
-    await asyncio.to_thread(wait_for, lambda: topic not in admin.list_topics(timeout=20).topics, "it to be gone")
-
-
 async def test_a_topic_that_was_deleted_gives_its_place_to_one_that_is_there(
-    room: Room, kept: Kept, services: Services
+    room: Room, kept: Kept, world: World
 ) -> None:
-    former, live = await governed_in(room, services), await governed_in(room, services)
+    former, live = await world.govern(room), await world.govern(room)
     owner, heir = room.connect("owner"), room.connect("heir")
     assert await owner.send(former) == OK
     assert await heir.send(live) == OK
     await kept.look()
     assert kept.series() == {former: (1, "owner")}
-    await delete(services, former)
+    await world.delete(former)
     await kept.look()
     assert kept.series() == {live: (1, "heir")}
 
 
 async def test_a_topic_that_was_created_anew_goes_on_with_its_generation_and_has_its_series_again(
-    room: Room, kept: Kept, services: Services
+    room: Room, kept: Kept, world: World
 ) -> None:
-    topic = await governed_in(room, services, 1)
+    topic = await world.govern(room, 1)
     assert await room.connect("owner").send(topic) == OK
-    await delete(services, topic)
+    await world.delete(topic)
     await kept.look()
     assert kept.series() == {}
     assert room.topic(topic).generation == 1
-    await asyncio.to_thread(create_topic, services.kafka_bootstrap, 1, topic)
+    await world.create(1, topic)
     await kept.look()
     assert kept.series() == {topic: (1, "owner")}, "though nothing has happened to it"
     heir = room.connect("heir;mode=exclusive_with_fencing")
@@ -94,12 +83,12 @@ async def test_a_topic_that_was_created_anew_goes_on_with_its_generation_and_has
 
 
 async def test_one_answer_that_does_not_know_a_topic_takes_nothing_from_it(
-    room: Room, kept: Kept, services: Services, monkeypatch: pytest.MonkeyPatch
+    room: Room, kept: Kept, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(keeper, "_GONE_S", 30.0)
-    topic = await governed_in(room, services)
+    topic = await world.govern(room)
     assert await room.connect("owner").send(topic) == OK
-    await delete(services, topic)
+    await world.delete(topic)
     await kept.look()
     assert kept.series() == {topic: (1, "owner")}
 
