@@ -215,7 +215,7 @@ Start(n, w, want) ==
        !.seen = IF TailAfterFence THEN Zero ELSE [p \in Parts |-> Len(log[p])]]]
   /\ UNCHANGED <<log, high, last, taken, data, claims, shifts, client>>
 
-\* sidecar/exclusive/topic_takeovers.py: TopicTakeovers.again
+\* sidecar/exclusive/topic.py: GovernedTopic._resume
 Begin(n) == \E w \in {"session"} \cup (IF Interlude THEN {"other"} ELSE {}) :
               Start(n, w, NoWant)
 
@@ -313,7 +313,7 @@ Forward(n, p, c) ==
 
 \* A batch of another client epoch: a raise, by what RaiseMode says.  As built:
 \* "checked" where every outcome is known, else "takeover".
-\* sidecar/exclusive/writer.py: SlotWriter._raise
+\* sidecar/exclusive/writer.py: SlotWriter.raise_epoch
 NewClientEpoch(n, p, ce) ==
   LET me   == node[n]
       want == [p |-> p, ce |-> ce]

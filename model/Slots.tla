@@ -116,20 +116,20 @@ Look(n, sl, w, kind) ==
   /\ UNCHANGED <<log, coord, known, rec, owner, at, granted, holds>>
 
 \* One session alone: a change of owner, or the owner goes on.
-\* sidecar/exclusive/topic_takeovers.py: TopicTakeovers.claim
+\* sidecar/exclusive/topic.py: GovernedTopic._claim
 Own(n, w) == Look(n, Master, w, "own")
 
 \* For nobody, so that others may write beside each other; a partition's owner
 \* each (splits) is the same.
-\* sidecar/exclusive/topic_takeovers.py: TopicTakeovers.share
+\* sidecar/exclusive/topic.py: GovernedTopic._take
 Share(n) == Look(n, Master, Nobody, "share")
 
 \* Nobody serves the topic: its fence needs a node.
-\* sidecar/exclusive/topic_takeovers.py: TopicTakeovers.adopt
+\* sidecar/exclusive/topic.py: GovernedTopic._adopt
 Adopt(n) == rec[Master].e > 0 /\ Look(n, Master, Nobody, "adopt")
 
 \* A session gets a slot beside the master slot that this node has.
-\* sidecar/exclusive/shared.py: SharedSession._take
+\* sidecar/exclusive/shared.py: SharedSession._open
 OpenSide(n, sl, w) == /\ holds[n] > 0 /\ sl \in Side
                       /\ \A r \in granted : r.m = holds[n] => (r.w # w \/ OnePart \/ r.sl = sl)
                       /\ Look(n, sl, w, "side")
@@ -233,7 +233,7 @@ Serve(n) ==
 
 \* The owner leaves and may come back, which is written under its own epoch:
 \* whoever comes next writes down where it stood.
-\* sidecar/exclusive/ending.py: Ending.let_go
+\* sidecar/exclusive/topic.py: GovernedTopic._let_go
 Release(r) ==
   /\ r.sl = Master /\ owner.w = r.w /\ known[Master] = r.e /\ rec[Master].e = r.e
   /\ owner' = [owner EXCEPT !.w = Nobody]

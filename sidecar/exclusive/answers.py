@@ -1,14 +1,14 @@
-"""The answers to batches that are not forwarded, and the errors of a topic's operations."""
+"""The answers to batches that are not forwarded, and the errors of a topic's works."""
 
 from typing import Final
 
 from metadata import MetadataError, MetadataUnavailable
 from sidecar.changelog import FAILURES as KAFKA_FAILURES
-from sidecar.exclusive.operations import BUSY
 from sidecar.exclusive.slots import GenerationError
 from sidecar.exclusive.takeover import LostRaceError
 from sidecar.forwarder.outcome import Outcome
 from sidecar.forwarder.sequences import Verdict
+from sidecar.ownership.step import BUSY
 from sidecar.protocol.caller import FencedError
 from sidecar.protocol.errors import ErrorCode, KafkaError
 
@@ -43,7 +43,7 @@ class QueueFoundError(Exception):
 
 
 FAILURES: Final = (GenerationError, QueueFoundError, LostRaceError, MetadataError, *KAFKA_FAILURES)
-"""The expected errors of an operation; each leaves the topic unchanged."""
+"""The expected errors of a work; each leaves the topic unchanged."""
 
 
 def failure_of(error: Exception) -> Outcome:

@@ -6,7 +6,7 @@ serve, and waits for one more grace: sessions of another node may come back. Wha
 changelog, so policies end also after all nodes were away. An operator's change of the policy removes the mark.
 
 A deletion is on its way to Kafka while its node may die, and another may take the topic and let a session own it. So
-both sides fence each other, on the ownership partition (`Ending.end_policy`, `PolicyCatalog.hold`):
+both sides fence each other, on the ownership partition (`GovernedTopic.end_policy`, `PolicyCatalog.hold`):
 
 | the node that ends the policy | a node that lets sessions write |
 |---|---|
@@ -50,7 +50,7 @@ class ClientPolicies:
         self._idle = {}
         for name in governed.catalog.by_clients:
             topic = self._of_this_node(name)
-            if topic is None or topic.ending.use().is_on(now):
+            if topic is None or topic.use().is_on(now):
                 continue
             idle = self._idle[name] = before.get(name, Idle(now))
             if idle.is_over(now, max(_LOOK_S, governed.reconnect_grace)) and not topic.busy:
@@ -68,7 +68,7 @@ class ClientPolicies:
 
     async def _end(self, topic: GovernedTopic) -> None:
         governed, served, idle = self._governed, topic.serving, self._idle[topic.name]
-        await topic.ending.end_policy()
+        await topic.end_policy()
         if topic.name not in governed.catalog.by_clients:
             self._idle.pop(topic.name, None)
         elif topic.serving and not served:

@@ -22,7 +22,7 @@ from sidecar.access.rules import MODES
 from sidecar.changelog import ChangelogError
 from sidecar.dedup.reply import Reply
 from sidecar.exclusive.governed_topics import GovernedTopics
-from sidecar.exclusive.operations import NO_BATCH, Offer
+from sidecar.exclusive.offers import NO_BATCH, Offer
 from sidecar.exclusive.partitions import PartitionedTopic, Topic
 from sidecar.exclusive.policies import Scope
 from sidecar.exclusive.topic import GovernedTopic
@@ -221,7 +221,7 @@ class TopicOwners:
         _, part = self._part(claim.topic, claim.partition)
         try:
             holder = self._holding(claim)
-            await part.ending.give_up(claim.claimant.session if holder is None else holder.session)
+            await part.give_up(claim.claimant.session if holder is None else holder.session)
         except KafkaError as error:
             return refused(claim.claimant, error.code, error.message)
         except _UNAVAILABLE as error:

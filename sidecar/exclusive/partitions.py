@@ -15,7 +15,7 @@ from sidecar.dedup.reply import Reply
 from sidecar.dedup.topic import TopicIds
 from sidecar.exclusive.answers import MOVED
 from sidecar.exclusive.environment import Environment
-from sidecar.exclusive.operations import Offer
+from sidecar.exclusive.offers import Offer
 from sidecar.exclusive.policy_ids import PolicyIds, begin_ids
 from sidecar.exclusive.refusals import Refusals
 from sidecar.exclusive.requests import NothingDoneError, Purpose, Request
@@ -118,7 +118,7 @@ class PartitionedTopic:
         return found is not None and found.forward_whole(claimant, request)
 
     def offer(self, offer: Offer) -> None:
-        """Decide on a batch, now or when the operation under way is over."""
+        """Decide on a batch, now or when the work under way is over."""
         if offer.partition < 0:
             self._env.forwarder.released(len(offer.batch))
             offer.reply.answer(Outcome(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))

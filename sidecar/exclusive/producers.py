@@ -18,7 +18,7 @@ from sidecar.exclusive.admission import PENDING, ExistingPartitions, checked_hea
 from sidecar.exclusive.answers import MOVED
 from sidecar.exclusive.environment import Environment
 from sidecar.exclusive.interfaces import Owning, Producing
-from sidecar.exclusive.operations import Offer
+from sidecar.exclusive.offers import Offer
 from sidecar.exclusive.partitions import PartitionedTopic, Topic
 from sidecar.exclusive.policies import Scope
 from sidecar.exclusive.refusals import Refusals, RefusedLedger

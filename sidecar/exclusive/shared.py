@@ -14,7 +14,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Final
 
 from metadata.ownership import AccessMode
@@ -23,20 +22,19 @@ from sidecar.dedup.topic import TopicIds
 from sidecar.exclusive.answers import MOVED, failure_of
 from sidecar.exclusive.bindings import FOREIGN, may_be
 from sidecar.exclusive.environment import Environment
-from sidecar.exclusive.epoch import SlotEpoch
-from sidecar.exclusive.operations import BUSY, Offer
+from sidecar.exclusive.offers import Offer
 from sidecar.exclusive.policy_ids import begin_ids
 from sidecar.exclusive.refusals import Refusals
 from sidecar.exclusive.requests import Memory, Purpose, Request
+from sidecar.exclusive.resource import Resource
 from sidecar.exclusive.slots import OutdatedMasterError, SlotScope, TakenSlot
 from sidecar.exclusive.takeover import Takeover
 from sidecar.exclusive.upkeep import Renewal, Upkeep, keep_slot_alive, renew_fence
-from sidecar.exclusive.writer import SlotWriter
 from sidecar.fencing.slot import WriterSlot
-from sidecar.forwarder.lane import Lane
 from sidecar.forwarder.outcome import Outcome
 from sidecar.forwarder.sequences import RefusedSequences
-from sidecar.ownership.state import Claimant
+from sidecar.ownership.state import Claimant, Owned, State, Work
+from sidecar.ownership.step import ConnectionClosed, ConnectionOpened, Facts, Loss, Verdict
 from sidecar.protocol.caller import FencedError
 from sidecar.protocol.errors import ErrorCode, KafkaError
 from sidecar.protocol.session import Session
@@ -51,55 +49,51 @@ _PLACES_LIMIT: Final = 100_000
 """Sessions times partitions: every takeover stores each session's position in each partition."""
 
 
-class SharedSession:
-    """One session and its slot. Implements `sidecar.exclusive.writer.Writing`."""
+class SharedSession(Resource):
+    """One session and its slot, which it holds as long as it is known here."""
 
     def __init__(self, sessions: SharedSessions, claimant: Claimant, slot: SlotName, client: str) -> None:
-        self.name = sessions.topic
-        self.writer = SlotWriter(sessions.topic, sessions.env, sessions.upkeep, sessions.refusals, self)
+        holder = Owned(claimant.session, claimant.name, AccessMode.SHARED, 0)
+        state = State(holder, is_beside=True)
+        super().__init__(SlotScope(sessions.topic, slot), sessions.env, sessions.upkeep, sessions.refusals, state)
         self.claimant = claimant
         self.session = claimant.session
         self.client = client
-        self.scope = SlotScope(sessions.topic, slot)
-        self.connections: set[int] = set()
         self.replaces: SharedSession | None = None
         """The session that had the slot before; this one's first takeover stores its positions."""
         self.is_leaving = False
         """Another session is about to get the slot."""
         self._sessions = sessions
-        self._env = sessions.env
         self._memory: Memory | None = None
 
-    def judge(self, offer: Offer) -> None:
-        if self.is_leaving:
-            self.writer.operations.answer(offer, BUSY)
-        elif self.writer.epoch is None or self._sessions.refusals.has(self.session, self.scope):
-            self.writer.operations.begin(partial(self._open, offer), offer)
-        else:
-            self.writer.write(offer, self.writer.epoch)
+    @property
+    def connections(self) -> frozenset[int]:
+        """Its connections to this node."""
+        holder = self.state.holder
+        return holder.connections if holder is not None else frozenset()
 
-    def failed(self, error: Exception) -> Outcome | None:
+    def _facts(self, offer: Offer) -> Facts:
+        writes, refused = self.writer.epoch is not None, self.refusals.has(self.session, self.scope)
+        return Facts(writes=writes, needs_record=refused, is_dropped=self.is_leaving)
+
+    def _failed(self, error: Exception) -> Outcome | None:
         self._env.hooks.operation_failed(self.name, error)
         if self.replaces is not None:
             self._sessions.forget(self)  # the former holder keeps its slot
         return failure_of(error)
 
-    async def _open(self, offer: Offer) -> None:
-        refusals, client_epoch = self._sessions.refusals, max(0, offer.header.producer_epoch)
-        refused = refusals.of(self.session, self.scope)
-        await self._take(offer.client, self._memory, client_epoch, refused)
-        refusals.forgive(self.session, self.scope)
+    async def _take(self, work: Work, offer: Offer | None, verdict: Verdict | None) -> None:
+        assert work is Work.OPEN, f"a shared session has no {work}"
+        assert offer is not None, "a batch wants to be written"
+        client_epoch, refused = max(0, offer.header.producer_epoch), self.refusals.of(self.session, self.scope)
+        await self._open(offer.client, self._memory, client_epoch, refused)
+        self.refusals.forgive(self.session, self.scope)
 
-    async def again(self) -> None:
-        self.writer.drop_epoch(MOVED)
-        await self._take(self.client, self._memory)
+    async def _resume(self) -> None:
+        self.drop_epoch(MOVED)
+        await self._open(self.client, self._memory)
 
-    def dropped(self, epoch: SlotEpoch) -> None:
-        """Remember the session's positions."""
-        if not self.session.is_plain:
-            self._memory = epoch.memory()
-
-    async def _take(
+    async def _open(
         self,
         client: str,
         memory: Memory | None,
@@ -108,9 +102,9 @@ class SharedSession:
     ) -> None:
         # Model: OpenSide.
         sessions, claimant = self._sessions, self.claimant
-        self.writer.drop_epoch(MOVED)
+        self.drop_epoch(MOVED)
         if self.replaces is not None:
-            self.replaces.writer.drop_epoch(MOVED)
+            self.replaces.drop_epoch(MOVED)
         master = sessions.master
         if master is None:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "the topic is about to be served by another node")
@@ -142,34 +136,40 @@ class SharedSession:
                 await sessions.share_anew(lambda its: not grown.issubset(its.partitions))
                 raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"{self.name} has new partitions; try again")
             begin_ids(ids, taken, self._env.changelog.view)
-        self.writer.begin(taken, ids)
+        self.writer.begin(taken, ids, self)
 
-    async def grow(self, partition: int) -> None:
+    def drop_epoch(self, outcome: Outcome) -> None:
+        """Stop writing, and remember the session's positions."""
+        epoch = self.writer.epoch
+        if epoch is not None and not self.session.is_plain:
+            self._memory = epoch.memory()
+        self.writer.drop_epoch(outcome)
+
+    async def _grow(self, partition: int) -> None:
         await self._sessions.share_anew(lambda its: partition not in its.partitions)
 
-    def raised(self, epoch: SlotEpoch) -> None:
-        if self._sessions.master is None:
-            self.writer.drop_epoch(MOVED)  # the master slot was lost meanwhile
+    def _raised(self) -> None:
+        epoch = self.writer.epoch
+        if self._sessions.master is None or epoch is None:
+            self.drop_epoch(MOVED)  # the master slot was lost meanwhile
         else:
             self._env.events.shared_opened(self.name, epoch.taken, self.client)
 
-    def fenced(self, lane: Lane) -> None:
-        """Drop the epoch: the slot was taken, and the topic with it. The next batch finds out by whom."""
-        if self.writer.writes_under(lane):
-            self.writer.drop_epoch(MOVED)
+    def _stop_writing(self, loss: Loss) -> None:
+        self.drop_epoch(Outcome(ErrorCode.REQUEST_TIMED_OUT) if loss is Loss.DOUBT else MOVED)
 
-    def operation_over(self) -> None:
+    def _idle(self) -> None:
         if not self.connections:
             self._sessions.left_alone(self)
 
     async def keep_alive(self) -> None:
         """Renew the fence of its slot, and store its positions."""
         epoch = self.writer.epoch
-        if epoch is None or self.writer.operations.busy:
+        if epoch is None or self.busy:
             return
         renewal, _ = await renew_fence(self._env.services, epoch.taken, epoch)
         if renewal is not Renewal.KEPT and self.writer.epoch is epoch:
-            self.writer.drop_epoch(MOVED)
+            self.drop_epoch(MOVED)
 
 
 @dataclass(eq=False)
@@ -250,9 +250,9 @@ class SharedSessions:
             offer.reply.answer(FOREIGN)
             return
         if offer.alive():
-            found.connections.add(claimant.connection)
+            found.tell(ConnectionOpened(claimant.connection))
             self._gone.pop(claimant.session, None)
-        found.writer.operations.offer(offer)
+        found.offer(offer)
 
     def _introduce(self, claimant: Claimant, client: str) -> SharedSession | None:
         """Add a session, with the slot that it had, a free one, or a disconnected session's; None if there is none."""
@@ -300,14 +300,14 @@ class SharedSessions:
     def connection_closed(self, connection: int) -> None:
         """Handle the end of a connection: a plain session ends, an idempotent one may come back."""
         for found in [found for found in self._sessions.values() if connection in found.connections]:
-            found.connections.discard(connection)
-            if not found.connections and not found.writer.operations.busy:
+            found.tell(ConnectionClosed(connection))
+            if not found.connections and not found.busy:
                 self.left_alone(found)
 
     def left_alone(self, session: SharedSession) -> None:
         """Handle the end of a session's last connection."""
         if session.session.is_plain:
-            session.writer.drop_epoch(MOVED)
+            session.drop_epoch(MOVED)
             self.forget(session)
         elif not session.is_leaving and self._sessions.get(session.session) is session:
             self._gone[session.session] = session
@@ -324,7 +324,7 @@ class SharedSessions:
         """Stop all sessions until the master slot is taken again; they keep their slots and positions."""
         self.master = None
         for found in self._sessions.values():
-            found.writer.drop_epoch(outcome)
+            found.drop_epoch(outcome)
 
     async def quiet(self) -> None:
         """Wait a few seconds at most until no batch is under way."""

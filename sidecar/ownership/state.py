@@ -10,12 +10,15 @@ The *holder* is in one of four states:
 
 Beside it stand the sessions that do not own it: those that wait, were deposed, or may be blocked by their own ghost.
 They are bounded by the number of connections, by a limit, or by the queue's limit. PIP-68, PIP-161.
+
+It is idle, or busy with one *work*: a takeover, or what may lead to one. Batches wait for that, two seconds at most.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import Enum
 from types import MappingProxyType
 from typing import Final, NamedTuple, TypeAlias
 
@@ -99,6 +102,23 @@ def is_held(holder: Held | None, now: float) -> bool:
     return holder is not None and not (isinstance(holder, Absent) and holder.until <= now)
 
 
+class Work(Enum):
+    """What a resource is busy with. One at a time; nothing else changes who writes."""
+
+    CLAIM = "a takeover makes a session the owner"
+    RESUME = "a takeover lets the same session write under the next epoch"
+    OPEN = "a takeover lets a session write beside others, through a slot of its own"
+    SHARE = "a takeover frees the topic: sessions may write beside each other"
+    ADOPT = "a takeover lets this node renew the fence of a topic that nobody serves"
+    RAISE = "the next epoch is opened from memory: the session's client raised its own"
+    RENEW = "the next epoch is opened from memory: a partition has had enough records under this one"
+    FIND = "a partition that is not fenced is looked up"
+    EXAMINE = "a thread determines the age of a batch's records"
+    RELEASE = "the owner has no connection: the topic is released"
+    LOOK = "the epoch was lost: the newest record tells to whom"
+    REQUEST = "an operator's or the node's own request is carried out"
+
+
 class Place(NamedTuple):
     """A place in the queue. `claimant`: None until a session that waited at the previous node tries here. `since`,
     `until`: when it came and how long it is kept, in monotonic seconds.
@@ -142,6 +162,11 @@ class State:
     """The same for sessions that were in `listed` then, with an earlier try; a later record may have dropped them.
     Sessions outside the list never displace them.
     """
+    is_beside: bool = False
+    """It is the slot of one session that writes beside others, which is its holder and never loses it by a rule."""
+    work: Work | None = None
+    is_slow: bool = False
+    """The work has taken so long that batches do not wait for it any more."""
 
     @property
     def generation(self) -> int:
@@ -160,6 +185,8 @@ class State:
     def seconds_left(self, now: float) -> float | None:
         """The seconds until the node has to release the topic, at most 0 if that is due; None: it has not to."""
         holder = self.holder
+        if self.is_beside:
+            return None
         if isinstance(holder, Leaving):
             return holder.until - now
         return 0.0 if isinstance(holder, Owned) and not holder.connections else None

@@ -29,6 +29,20 @@ What an event makes of the holder (a dash: it stays):
 `TakenOver` makes it Leaving if the session's connections have closed meanwhile and there is a grace.
 A plain session (`conn:…`) never comes back: `ServedElsewhere` leaves its state as it is.
 
+What follows from an event for the *work*, of which there is one at a time:
+
+| event | idle | busy |
+|---|---|---|
+| `BatchOffered` | judged; a claim, or a record that is needed first, begins a work | waits; answered 5 if it is slow |
+| `Began` | busy | (an error of the caller) |
+| `TookLong` | - | slow: batches that wait are answered 5 LEADER_NOT_AVAILABLE |
+| `Ended` | (an error of the caller) | idle: what waits is judged in order, or gets the answer of the failure |
+| `Settled`, `ConnectionClosed`, `TimerFired` | an owner without connection or grace is released | - |
+| `EpochLost`: fenced | writers stop; `LOOK` at the newest record | writers stop |
+| `EpochLost`: in doubt | writers stop; `RESUME` under the next epoch | writers stop |
+| `EpochLost`: ids in doubt | writers stop; the next batch resumes | - |
+| `EpochLost`: policy changed | writers stop; the next batch resumes | writers stop |
+
 Modes and codes: PIP-68, PIP-161; generations: the Kafka wiki's Single Reader/Writer; docs/reference/client-id.md.
 """
 
@@ -43,8 +57,9 @@ from typing import Final, NamedTuple, TypeAlias
 from metadata.ownership import AccessMode
 from metadata.ownership import Ownership as RedisOwnership
 from sidecar.access.rules import KEPT_S, Answer, decide
+from sidecar.forwarder.outcome import Outcome
 from sidecar.ownership.invariants import STRUCK_KEPT, assert_step
-from sidecar.ownership.state import Absent, Awaited, Claimant, Held, Holder, Leaving, Owned, Place, State, is_held
+from sidecar.ownership.state import Absent, Awaited, Claimant, Held, Holder, Leaving, Owned, Place, State, Work, is_held
 from sidecar.protocol.errors import ErrorCode
 from sidecar.protocol.session import Session
 from sidecar.v1 import state_pb2 as records
@@ -69,6 +84,7 @@ class Facts:
     this node serves the topic; `is_elsewhere`: another one does. `is_dropped`: the topic lost its policy. `shared`:
     the labels of connected shared sessions, by session; `shared_awaited`: more may come back from another node;
     `may_share`: sessions write beside each other under this node's master slot. `by_partition`: it is a partition.
+    For the slot of a shared session: `is_dropped`: another session is about to get it.
     """
 
     reconnect_grace: float = 0.0
@@ -189,9 +205,49 @@ class TimePassed(NamedTuple):
     """Places that nobody kept may be removed."""
 
 
+class TimerFired(NamedTuple):
+    """The time of `SetTimer` has come."""
+
+
+class Began(NamedTuple):
+    """A work begins that no event before asked for: a request, or what a batch needs before it is written."""
+
+    work: Work
+
+
+class TookLong(NamedTuple):
+    """The work under way has taken two seconds."""
+
+
+class Ended(NamedTuple):
+    """The work is over. `refusal`: the answer to what waited for it; None: it is judged again."""
+
+    refusal: Outcome | None = None
+
+
+class Settled(NamedTuple):
+    """What waited for the work is answered, written, or waits for the next one."""
+
+
+class Loss(Enum):
+    """Why nothing may be written under the present epoch any more."""
+
+    FENCED = "Kafka refuses it, or has forgotten it"
+    DOUBT = "the outcome of a batch is unknown, and so is the next sequence, until a fence"
+    IDS = "the outcome of a batch with a sequence id is unknown until a fence"
+    POLICY = "sequence ids begin or end: only a fence shows everything that was written without or with them"
+
+
+class EpochLost(NamedTuple):
+    """Writers have to stop."""
+
+    loss: Loss
+
+
 Event: TypeAlias = (
     BatchOffered | ConnectionOpened | ConnectionClosed | RecordRead | Recorded | TakenOver | Freed | ServedElsewhere
-    | FoundInRedis | WaitedBefore | PlaceKept | PlaceLeft | ClaimEnded | Tainted | TimePassed
+    | FoundInRedis | WaitedBefore | PlaceKept | PlaceLeft | ClaimEnded | Tainted | TimePassed | TimerFired | Began
+    | TookLong | Ended | Settled | EpochLost
 )  # fmt: skip
 
 # What follows ---------------------------------------------------------------------------------------------------------
@@ -211,6 +267,9 @@ class Act(Enum):
     LATER = "answer REQUEST_TIMED_OUT: the holder may come back, or is this client's own ghost"
     REFUSE = "answer with the code"
     MOVED = "answer NOT_LEADER_OR_FOLLOWER: another node decides, or its policy is gone"
+    OPEN = "the shared session needs an epoch of its slot first"
+    HOLD = "it waits for the work under way, and is judged after it"
+    BUSY = "answer LEADER_NOT_AVAILABLE: the work under way is slow"
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,55 +283,162 @@ class Verdict:
     evicts_queue: bool = False
 
 
+class Begin(NamedTuple):
+    """Begin this work, which no batch asked for."""
+
+    work: Work
+
+
+class StopWriting(NamedTuple):
+    """Close the epoch: answer what is under way for a retry."""
+
+    loss: Loss
+
+
+class Settle(NamedTuple):
+    """Answer all batches that wait with the refusal; without one, judge them again in order. After a work `Settled`
+    follows.
+    """
+
+    refusal: Outcome | None
+
+
+class SetTimer(NamedTuple):
+    """Have `TimerFired` follow at a time in monotonic seconds. An earlier timer may stay instead."""
+
+    until: float
+
+
+class Idle(NamedTuple):
+    """Nothing is under way any more: whoever waits for that may look again."""
+
+
+Effect: TypeAlias = Verdict | Begin | StopWriting | Settle | SetTimer | Idle
+
+BUSY: Final = Outcome(ErrorCode.LEADER_NOT_AVAILABLE, message="the topic is changing its owner; try again")
+
 _MOVES_HOLDER: Final = (TakenOver, Freed, RecordRead, FoundInRedis)
 
 
-def step(state: State, event: Event, facts: Facts, now: float) -> tuple[State, Verdict | None]:
-    """The next state, and what to do with a batch that was offered. `now` is monotonic seconds."""
-    after, verdict = _step(state, event, facts, now)
+def step(state: State, event: Event, facts: Facts, now: float) -> tuple[State, tuple[Effect, ...]]:
+    """The next state, and what follows, in order: for a batch its verdict. `now` is monotonic seconds."""
+    after, effects = _step(state, event, facts, now)
     if after is not state:
         moves, reads = isinstance(event, _MOVES_HOLDER), isinstance(event, RecordRead)
         assert_step(state, after, moves_holder=moves, reads=reads)
-    return after, verdict
+    return after, effects
 
 
-def _step(  # noqa: C901, PLR0912  a case for each event
-    state: State, event: Event, facts: Facts, now: float
-) -> tuple[State, Verdict | None]:
+def _step(state: State, event: Event, facts: Facts, now: float) -> tuple[State, tuple[Effect, ...]]:
     match event:
         case BatchOffered():
-            return _offered(state, event, facts, now)
+            return _judged(state, event, facts, now)
         case ConnectionClosed(connection):
-            return _closed(state, connection, facts, now), None
+            return _looked(_closed(state, connection, facts, now), now)
+        case TimerFired():
+            return _looked(state, now)
+        case Began(work):
+            return _begun(state, work), ()
+        case TookLong():
+            return (state, ()) if state.work is None else (replace(state, is_slow=True), (Settle(BUSY),))
+        case Ended(refusal):
+            assert state.work is not None, "what ends was under way"
+            return replace(state, work=None, is_slow=False), (Settle(refusal),)
+        case Settled():
+            if state.work is not None:
+                return state, ()
+            state, effects = _looked(state, now)
+            return state, (*effects, Idle())
+        case EpochLost(loss):
+            return _stopped(state, loss)
+        case _:
+            return _noted(state, event, facts, now), ()
+
+
+def _noted(state: State, event: Event, facts: Facts, now: float) -> State:  # noqa: C901, PLR0912  a case for each
+    """The next state after an event from which nothing follows at once."""
+    match event:
         case ConnectionOpened(connection):
-            return _connected(state, connection, writes=False), None
+            return _connected(state, connection, writes=False)
         case TakenOver(owner, deposes):
-            return _taken_over(state, owner, _until(facts, now), deposes=deposes), None
+            return _taken_over(state, owner, _until(facts, now), deposes=deposes)
         case RecordRead():
-            return _read(state, event, facts, now), None
+            return _read(state, event, facts, now)
         case Recorded(record, position):
-            return _noted(state, record, position), None
+            return _recorded(state, record, position)
         case Freed():
-            return replace(state, holder=None), None
+            return replace(state, holder=None)
         case ServedElsewhere():
-            return _moved_away(state, now + facts.reconnect_grace), None
+            return _moved_away(state, now + facts.reconnect_grace)
         case FoundInRedis(owner):
-            return _found(state, owner, facts, now), None
+            return _found(state, owner, facts, now)
         case WaitedBefore(sessions):
-            return _expecting(state, sessions, facts, now), None
+            return _expecting(state, sessions, facts, now)
         case PlaceKept(claimant, seconds, came):
-            return _placed(state, claimant, now, seconds, came), None
+            return _placed(state, claimant, now, seconds, came)
         case PlaceLeft(session):
-            return _without(state, (session,)), None
+            return _without(state, (session,))
         case ClaimEnded():
-            return _claimed(state, event), None
+            return _claimed(state, event)
         case Tainted(connections):
-            return replace(state, tainted=state.tainted | connections), None
-        case TimePassed():
-            return _pruned(state, now), None
+            return replace(state, tainted=state.tainted | connections)
+        case _:
+            assert isinstance(event, TimePassed), event
+            return _pruned(state, now)
+
+
+# The work -------------------------------------------------------------------------------------------------------------
+
+
+def _begun(state: State, work: Work) -> State:
+    assert state.work is None, f"{state.work} is under way: one work at a time"
+    return replace(state, work=work)
+
+
+def _looked(state: State, now: float) -> tuple[State, tuple[Effect, ...]]:
+    """An owner without a connection is released, at once or when its grace is over; not during another work."""
+    left = state.seconds_left(now)
+    if left is None or state.work is not None:
+        return state, ()
+    if left > 0:
+        return state, (SetTimer(now + left),)
+    return _begun(state, Work.RELEASE), (Begin(Work.RELEASE),)
+
+
+_FOLLOWS: Final = {Loss.FENCED: Work.LOOK, Loss.DOUBT: Work.RESUME}
+
+
+def _stopped(state: State, loss: Loss) -> tuple[State, tuple[Effect, ...]]:
+    if loss is Loss.IDS and state.work is not None:
+        return state, ()  # a takeover under way fences, and a session that is released writes no more
+    follows = _FOLLOWS.get(loss)
+    if follows is None or state.work is not None or (state.is_beside and loss is Loss.FENCED):
+        return state, (StopWriting(loss),)  # a shared session that was fenced: its next batch finds out by whom
+    return _begun(state, follows), (StopWriting(loss), Begin(follows))
 
 
 # A batch --------------------------------------------------------------------------------------------------------------
+
+
+_BEGINS: Final = {
+    Act.RENEW: Work.RESUME, Act.CLAIM: Work.CLAIM, Act.BEGIN_SHARING: Work.SHARE, Act.OPEN: Work.OPEN
+}  # fmt: skip
+"""The acts that begin a work, for which the batch waits itself, before all others."""
+
+
+def _judged(state: State, event: BatchOffered, facts: Facts, now: float) -> tuple[State, tuple[Verdict]]:
+    if state.work is not None:
+        return state, (_BUSY if state.is_slow else _HOLD,)
+    state, verdict = _beside_others(state, facts) if state.is_beside else _offered(state, event, facts, now)
+    work = _BEGINS.get(verdict.act)
+    return state if work is None else _begun(state, work), (verdict,)
+
+
+def _beside_others(state: State, facts: Facts) -> tuple[State, Verdict]:
+    """The verdict on a batch of the session that a shared slot is for."""
+    if facts.is_dropped:
+        return state, _BUSY
+    return state, _FORWARD if facts.writes and not facts.needs_record else _OPEN
 
 
 def _offered(state: State, event: BatchOffered, facts: Facts, now: float) -> tuple[State, Verdict]:
@@ -326,6 +492,9 @@ _RENEW: Final = Verdict(Act.RENEW)
 _GRANT: Final = Verdict(Act.GRANT)
 _FORWARD: Final = Verdict(Act.FORWARD)
 _BEGIN_SHARING: Final = Verdict(Act.BEGIN_SHARING)
+_OPEN: Final = Verdict(Act.OPEN)
+_HOLD: Final = Verdict(Act.HOLD)
+_BUSY: Final = Verdict(Act.BUSY)
 
 
 def judge(state: State, facts: Facts, claimant: Claimant, now: float) -> Verdict:
@@ -526,7 +695,7 @@ def _moved_away(state: State, until: float) -> State:
 def _read(state: State, event: RecordRead, facts: Facts, now: float) -> State:
     holder, record, recorded = None, event.record, event.recorded
     if record is not None:
-        state = _noted(state, record, event.position)
+        state = _recorded(state, record, event.position)
     if recorded is not None and recorded.session is not None:
         session = Session(recorded.session)
         until = now + (0.0 if session.is_plain else facts.reconnect_grace)
@@ -542,7 +711,7 @@ def _found(state: State, owner: RedisOwnership, facts: Facts, now: float) -> Sta
     return replace(state, holder=holder)
 
 
-def _noted(state: State, record: records.Ownership, position: int) -> State:
+def _recorded(state: State, record: records.Ownership, position: int) -> State:
     listed = frozenset(deposed.session for deposed in record.deposed)
     return replace(state, record=record, position=position, listed=listed)
 

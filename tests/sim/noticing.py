@@ -18,11 +18,11 @@ from sidecar.exclusive.arbitration import Arbitration, HeldError
 from sidecar.exclusive.epoch import SlotEpoch
 from sidecar.exclusive.records import FormerWriters
 from sidecar.exclusive.requests import NothingDoneError
+from sidecar.exclusive.resource import Resource
 from sidecar.exclusive.shared import SharedSessions
 from sidecar.exclusive.tails import TailReader
 from sidecar.exclusive.takeover import Takeover
 from sidecar.exclusive.topic import GovernedTopic
-from sidecar.exclusive.topic_takeovers import TopicTakeovers
 from sidecar.exclusive.writer import SlotWriter
 from sidecar.fanout.recent import Chains, Recent
 from sidecar.fencing.slot import WriterSlot
@@ -90,6 +90,8 @@ class _State:
         self.attempts: dict[Any, _Attempt] = {}
         self.asked: dict[Any, list[bool]] = {}
         self.shifts: dict[Gate, Host | None] = {}
+        self.opened: dict[Any, bool] = {}
+        """By slot epoch that is raised: whether the next one is open."""
         self.learned: dict[Any, set[bytes]] = {}
         self.covered: dict[tuple[str, int], int] = {}
         self.evicted: set[str] = set()
@@ -259,10 +261,10 @@ def _refused(call: Any, lane: Lane, append: Any, outcome: Any) -> None:
     call(lane, append, outcome)
 
 
-@_at(SlotWriter, "numbering_lost")
-def _numbering_lost(call: Any, writer: Any, lane: Lane) -> None:
-    _note("numbering lost", writer.writes_under(lane))
-    call(writer, lane)
+@_at(Resource, "numbering_lost")
+def _numbering_lost(call: Any, resource: Any, lane: Lane) -> None:
+    _note("numbering lost", resource.writer.writes_under(lane))
+    call(resource, lane)
 
 
 # Fences -----------------------------------------------------------------------------------------------------------
@@ -509,7 +511,7 @@ async def _handed_back(call: Any, topic: Any) -> None:
     await call(topic)
 
 
-@_at(TopicTakeovers, "_serve")
+@_at(GovernedTopic, "_serve")
 async def _served(call: Any, topic: Any) -> Any:
     try:
         return await call(topic)
@@ -561,25 +563,28 @@ def _grown(call: Any, controller: Any, topic: str, *args: Any, **named: Any) -> 
 # Sequences and slots ----------------------------------------------------------------------------------------------
 
 
-@_at(SlotWriter, "_raise")
-async def _raised(call: Any, writer: Any, epoch: Any, following: Any) -> None:
-    _note("raised in flight", not epoch.idle)
-    opened: list[bool] = []
+@_at(SlotWriter, "raise_epoch")
+async def _raised(call: Any, writer: Any, work: Any, offer: Any) -> bool:
+    epoch = writer.epoch
+    _note("raised in flight", epoch is not None and not epoch.idle)
+    is_raised = await call(writer, work, offer)
+    is_open = STATE.opened.pop(epoch, None)
+    _note("raise meets a drop", bool(is_open) and not is_raised)
+    _note("raise in doubt", is_open is None)
+    return bool(is_raised)
 
-    async def watched() -> Any:
-        try:
-            found = await following()
-        except FencedError:
-            _note("raise refused")
-            raise
-        finally:
-            opened.append(True)
-        _note("epoch raised")
-        _note("raise meets a drop", writer.epoch is not epoch)
-        return found
 
-    await call(writer, epoch, watched)
-    _note("raise in doubt", not opened)
+@_at(SlotEpoch, "_next")
+async def _next(call: Any, epoch: SlotEpoch, *args: Any) -> Any:
+    STATE.opened[epoch] = False
+    try:
+        found = await call(epoch, *args)
+    except FencedError:
+        _note("raise refused")
+        raise
+    _note("epoch raised")
+    STATE.opened[epoch] = True
+    return found
 
 
 @_at(SlotEpoch, "verdict")

@@ -304,7 +304,7 @@ class Room:
         """The topic once nothing is under way."""
         found = self.topic(topic)
         async with asyncio.timeout(20):
-            await found.writer.operations.over()
+            await found.over()
         return found
 
 

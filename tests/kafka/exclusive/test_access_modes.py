@@ -16,7 +16,7 @@ from confluent_kafka import Consumer, KafkaException, Producer
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic  # pyright: ignore[reportPrivateImportUsage]
 
 from metadata.ownership import AccessMode
-from sidecar.exclusive import operations
+from sidecar.exclusive import resource
 from tests.kafka.exclusive.conftest import Connect, governed_in
 from tests.kafka.exclusive.room import Party, Room, until
 from tests.logs import read_log
@@ -312,7 +312,7 @@ def pending_timers(loop: asyncio.AbstractEventLoop) -> set[str]:
     """What the loop will call later, of this product's."""
     handles: list[asyncio.TimerHandle] = loop._scheduled  # type: ignore[attr-defined]
     callbacks = [handle._callback for handle in handles if not handle.cancelled()]  # type: ignore[attr-defined]
-    return {name for each in callbacks if (name := getattr(each, "__qualname__", "")).startswith("Operations")}
+    return {name for each in callbacks if (name := getattr(each, "__qualname__", "")).startswith("Resource")}
 
 
 async def test_a_second_producer_of_the_holders_name_is_refused_and_the_first_stays(
@@ -363,7 +363,7 @@ async def test_a_create_of_the_same_name_beside_a_slow_one_is_refused_and_the_sl
 async def test_a_slow_create_that_is_tried_again_is_one_and_the_client_is_not_kept_waiting(
     room: Room, services: Services, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(operations, "_HELD_S", 0.5)
+    monkeypatch.setattr(resource, "_HELD_S", 0.5)
     topic = await governed_in(room, services)
     owner = room.connect("owner")
     gate = room.gates.hold("InitProducerId")

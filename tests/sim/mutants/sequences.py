@@ -22,6 +22,7 @@ SLOT: Final = "sidecar/fencing/slot.py"
 TAKEOVER: Final = "sidecar/exclusive/takeover.py"
 GATE: Final = "sidecar/dedup/gate.py"
 WRITER: Final = "sidecar/exclusive/writer.py"
+RESOURCE: Final = "sidecar/exclusive/resource.py"
 
 _FAILOVERS: Final = Bias(
     ("owned", "shared", "queued"), {"kill node": 4, "freeze node": 2, "refuse": 2}, count=(3, 5, 8)
@@ -235,7 +236,7 @@ MUTANTS: Final = (
         "a raise waits for nothing",
         "model AwaitInflight",
         "A raise from memory does not wait for what is in flight, nor asks whether anything is in doubt.",
-        (Edit(WRITER, "if await epoch.quiet() and epoch.certain and self.epoch is epoch:", "if self.epoch is epoch:"),),
+        (Edit(WRITER, "await epoch.quiet() and epoch.certain and self.epoch is epoch", "self.epoch is epoch"),),
         _TROUBLE,
         seeds=180,
     ),
@@ -285,9 +286,8 @@ MUTANTS: Final = (
             ),
             Edit(
                 WRITER,
-                "            else:\n                if self.epoch is epoch:\n",
-                "            else:\n                if found is epoch:\n                    return\n"
-                "                if self.epoch is epoch:\n",
+                "        if self.epoch is not epoch:\n",
+                "        if following is epoch:\n            return True\n        if self.epoch is not epoch:\n",
             ),
         ),
         _RAISES,
@@ -317,11 +317,13 @@ MUTANTS: Final = (
         "A raise that ended in a takeover begins at 0 also where the takeover knows the raised epoch.",
         (
             Edit(
-                WRITER,
-                "                found.close(MOVED)\n        await self._writing.again()\n",
-                "                found.close(MOVED)\n        await self._writing.again()\n"
-                "        if self.epoch is not None and following.func.__name__ == 'raise_for':\n"
-                "            self.epoch = await self.epoch.raise_for(*following.args)\n",
+                RESOURCE,
+                "                    await self._resume()\n            case Work.RESUME, _:\n",
+                "                    await self._resume()\n"
+                "                    if self.writer.epoch is not None and work is Work.RAISE:\n"
+                "                        at = self._env.services, offer.partition, offer.header.producer_epoch\n"
+                "                        self.writer.epoch = await self.writer.epoch.raise_for(*at)\n"
+                "            case Work.RESUME, _:\n",
             ),
         ),
         _ALONE,

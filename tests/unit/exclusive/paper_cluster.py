@@ -34,7 +34,7 @@ from sidecar.cluster.resolver import NameResolver
 from sidecar.dedup.reply import Reply
 from sidecar.exclusive.environment import Environment
 from sidecar.exclusive.interfaces import Owning
-from sidecar.exclusive.operations import Offer
+from sidecar.exclusive.offers import Offer
 from sidecar.exclusive.partitions import PartitionedTopic, Topic
 from sidecar.exclusive.policies import PolicyBook, PolicyFields, Scope
 from sidecar.exclusive.refusals import Refusals
@@ -516,7 +516,7 @@ class Node:
     async def settled(self) -> None:
         """No operation is under way any more."""
         for part in self.topic.parts:
-            await part.writer.operations.over()
+            await part.over()
 
     # As `Forwarder`, and as its link to the broker
 

@@ -245,7 +245,7 @@ class PaperNode:
         self.epoch = SlotEpoch(taken, cast(Any, self.forwarder), self, limit=self.cluster.epoch_records)
 
     def replace_epoch(self, raised: dict[int, Position]) -> None:
-        """As `SlotWriter._raise`, where nothing is under way: the client `raised` its epoch, or there was enough."""
+        """As `SlotWriter.raise_epoch` where nothing is under way: the client raised its epoch, or there was enough."""
         old, serving = self.epoch, self.cluster.serving
         assert old is not None
         assert serving is not None

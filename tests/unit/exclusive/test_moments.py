@@ -67,7 +67,7 @@ async def test_a_connection_that_closes_while_its_owner_is_fenced_anew_does_not_
     owner = room.connect("owner", plain=True)
     assert await owner.send(topic) == OK
     gate = room.gates.hold("InitProducerId")
-    room.topic(topic).writer.numbering_lost(_lane(room, topic))
+    room.topic(topic).numbering_lost(_lane(room, topic))
     await gate.reached()
     owner.close()
     gate.open()

@@ -34,7 +34,7 @@ async def test_the_history_of_a_topic_whose_owners_change() -> None:
         node, owner, rival = paper.node(), Client(7), Client(8, FENCING)
         assert await owner.send(node, 1) == 0
         assert await rival.send(node, 2) == 0
-        assert await node.whole.ending.give_up(rival.session)
+        assert await node.whole.give_up(rival.session)
         assert await told(node) == [
             ("CLAIMED", 1, "pid:7", ""),
             ("DEPOSED", 1, "pid:7", "by app-8"),
@@ -91,7 +91,7 @@ async def test_sessions_that_share_a_topic_are_events_with_their_slots_and_depos
     async with cluster() as paper:
         node, owner = paper.node(), Client(7)
         assert await owner.send(node, 1) == 0
-        assert await node.whole.ending.give_up(owner.session)
+        assert await node.whole.give_up(owner.session)
         node.allow(SHARED)
         assert await Client(8, SHARED).send(node, 2) == 0
         assert await told(node) == [

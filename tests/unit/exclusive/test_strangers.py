@@ -9,7 +9,7 @@ from metadata.ownership import AccessMode
 from sidecar.cluster.upstream import KafkaUpstream
 from sidecar.dedup.reply import Reply
 from sidecar.exclusive.bindings import NOT_YOURS
-from sidecar.exclusive.operations import NO_BATCH, Offer
+from sidecar.exclusive.offers import NO_BATCH, Offer
 from sidecar.exclusive.refusals import RefusedLedger
 from sidecar.forwarder.outcome import Outcome
 from sidecar.ownership.state import Claimant

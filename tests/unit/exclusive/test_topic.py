@@ -127,7 +127,7 @@ async def test_the_next_producer_of_the_owners_connection_takes_the_topic_and_ke
         successor = Client(9)
         successor.claimant = replace(successor.claimant, connection=owner.connection)
         assert await successor.send(node, 2) == 0
-        assert await node.whole.ending.give_up(successor.session)
+        assert await node.whole.give_up(successor.session)
         third = Client(10)
         third.claimant = replace(third.claimant, connection=owner.connection)
         assert await third.send(node, 3) == 0
@@ -565,10 +565,10 @@ async def test_an_administrator_on_a_node_that_has_not_read_the_newest_owner_cha
 async def test_only_the_owner_gives_the_topic_up() -> None:
     async with cluster() as paper:
         node, owner = await owned(paper)
-        assert not await node.whole.ending.give_up(Client(8).session)
-        assert await node.whole.ending.give_up(owner.session)
+        assert not await node.whole.give_up(Client(8).session)
+        assert await node.whole.give_up(owner.session)
         assert node.holder is None
-        assert not await node.whole.ending.give_up(owner.session)
+        assert not await node.whole.give_up(owner.session)
 
 
 async def test_a_node_that_hands_the_topic_back_finishes_what_is_in_flight() -> None:
@@ -670,11 +670,11 @@ async def test_a_policy_that_nobody_uses_ends_and_the_topic_with_it() -> None:
         node, owner = paper.node(), Client(7, EXCLUSIVE)
         by_client(paper, node)
         assert await owner.send(node, 1) == 0
-        await node.whole.ending.end_policy()
+        await node.whole.end_policy()
         assert paper.redis.deleted == [], "its owner is connected"
         node.close(owner)
         await node.settled()
-        await node.whole.ending.end_policy()
+        await node.whole.end_policy()
         await wait_until(lambda: not node.whole.serving, "the end")
         await node.settled()
         assert paper.redis.deleted == [TOPIC]
@@ -686,10 +686,10 @@ async def test_a_policy_stays_if_no_node_serves_its_topic_yet() -> None:
     async with cluster() as paper:
         _, node = await left_by_its_owner(paper)
         paper.move(node)
-        await node.whole.ending.end_policy()
+        await node.whole.end_policy()
         assert paper.redis.deleted == []
         assert node.whole.serving
-        await node.whole.ending.end_policy()
+        await node.whole.end_policy()
         assert paper.redis.deleted == [TOPIC]
 
 
@@ -710,7 +710,7 @@ async def test_a_policy_that_is_wanted_again_meanwhile_stays(happens: str) -> No
                 assert await Client(8, EXCLUSIVE).send(other, 2) == 0
 
         paper.kafka.before = before
-        await node.whole.ending.end_policy()
+        await node.whole.end_policy()
         assert paper.kafka.before is None
         assert paper.redis.deleted == []
         assert not node.whole.is_dropped
@@ -727,7 +727,7 @@ async def test_who_uses_a_policy(mode: AccessMode | None, is_connected: bool, is
         if not is_connected:
             node.close(client)
             await node.settled()
-        assert node.whole.ending.use().is_on(node.env.now()) is is_used
+        assert node.whole.use().is_on(node.env.now()) is is_used
 
 
 async def test_a_session_that_waits_uses_the_policy_until_it_stops_to_try() -> None:
@@ -736,9 +736,9 @@ async def test_a_session_that_waits_uses_the_policy_until_it_stops_to_try() -> N
         assert await Client(8, WAITING).send(node) == TIMED_OUT
         node.close(owner)
         await node.settled()
-        assert node.whole.ending.use().is_on(node.env.now())
+        assert node.whole.use().is_on(node.env.now())
         node.env.late = GRACE_S
-        assert not node.whole.ending.use().is_on(node.env.now())
+        assert not node.whole.use().is_on(node.env.now())
 
 
 # Failover -----------------------------------------------------------------------------------------------------------

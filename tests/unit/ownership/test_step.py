@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import get_args
@@ -12,26 +13,41 @@ from hypothesis import strategies as st
 
 from metadata.ownership import AccessMode, Generation
 from metadata.ownership import Ownership as RedisOwnership
+from sidecar.forwarder.outcome import Outcome
 from sidecar.ownership import step as machine
-from sidecar.ownership.state import Absent, Awaited, Claimant, Held, Leaving, Owned, Place, State, is_held
+from sidecar.ownership.state import Absent, Awaited, Claimant, Held, Leaving, Owned, Place, State, Work, is_held
 from sidecar.ownership.step import (
+    BUSY,
     Act,
     BatchOffered,
+    Began,
+    Begin,
     ClaimEnded,
     ConnectionClosed,
     ConnectionOpened,
+    Effect,
+    Ended,
+    EpochLost,
     Event,
     Facts,
     FoundInRedis,
     Freed,
+    Idle,
+    Loss,
     PlaceKept,
     PlaceLeft,
     Recorded,
     RecordRead,
     ServedElsewhere,
+    SetTimer,
+    Settle,
+    Settled,
+    StopWriting,
     Tainted,
     TakenOver,
     TimePassed,
+    TimerFired,
+    TookLong,
     Verdict,
     WaitedBefore,
     step,
@@ -97,8 +113,45 @@ TABLE: list[tuple[Event, tuple[object, ...]]] = [
 ]
 
 
-def test_the_table_has_every_event() -> None:
-    assert {type(event) for event, _ in TABLE} == set(get_args(Event))
+ALONE = replace(OWNER, connections=frozenset())
+FAILED = Outcome(7)
+LOOKS = (StopWriting(Loss.FENCED), Begin(Work.LOOK))
+RESUMES = (StopWriting(Loss.DOUBT), Begin(Work.RESUME))
+WORKS: list[tuple[Event, State, Work | None, tuple[Effect, ...]]] = [
+    (Began(Work.REQUEST), State(HERE), Work.REQUEST, ()),
+    (TookLong(), State(HERE), None, ()),
+    (TookLong(), State(HERE, work=Work.CLAIM), Work.CLAIM, (Settle(BUSY),)),
+    (Ended(), State(HERE, work=Work.CLAIM), None, (Settle(None),)),
+    (Ended(FAILED), State(HERE, work=Work.CLAIM, is_slow=True), None, (Settle(FAILED),)),
+    (Settled(), State(HERE), None, (Idle(),)),
+    (Settled(), State(ALONE), Work.RELEASE, (Begin(Work.RELEASE), Idle())),
+    (Settled(), State(LEAVING), None, (SetTimer(LATER), Idle())),
+    (Settled(), State(ALONE, work=Work.CLAIM), Work.CLAIM, ()),
+    (TimerFired(), State(HERE), None, ()),
+    (TimerFired(), State(LEAVING), None, (SetTimer(LATER),)),
+    (TimerFired(), State(replace(LEAVING, until=NOW)), Work.RELEASE, (Begin(Work.RELEASE),)),
+    (TimerFired(), State(replace(LEAVING, until=NOW), work=Work.CLAIM), Work.CLAIM, ()),
+    (TimerFired(), State(AWAITED), None, ()),
+    (TimerFired(), State(ALONE, is_beside=True), None, ()),
+    (ConnectionClosed(1), State(HERE), None, (SetTimer(LATER),)),
+    (ConnectionClosed(1), State(HERE, work=Work.RESUME), Work.RESUME, ()),
+    (ConnectionClosed(99), State(HERE), None, ()),
+    (ConnectionClosed(1), State(HERE, is_beside=True), None, ()),
+    (EpochLost(Loss.FENCED), State(HERE), Work.LOOK, LOOKS),
+    (EpochLost(Loss.FENCED), State(HERE, work=Work.CLAIM), Work.CLAIM, LOOKS[:1]),
+    (EpochLost(Loss.FENCED), State(HERE, is_beside=True), None, LOOKS[:1]),
+    (EpochLost(Loss.DOUBT), State(HERE), Work.RESUME, RESUMES),
+    (EpochLost(Loss.DOUBT), State(HERE, is_beside=True), Work.RESUME, RESUMES),
+    (EpochLost(Loss.DOUBT), State(HERE, work=Work.RAISE), Work.RAISE, RESUMES[:1]),
+    (EpochLost(Loss.IDS), State(HERE), None, (StopWriting(Loss.IDS),)),
+    (EpochLost(Loss.IDS), State(HERE, work=Work.CLAIM), Work.CLAIM, ()),
+    (EpochLost(Loss.POLICY), State(HERE), None, (StopWriting(Loss.POLICY),)),
+    (EpochLost(Loss.POLICY), State(HERE, work=Work.CLAIM), Work.CLAIM, (StopWriting(Loss.POLICY),)),
+]
+
+
+def test_the_tables_have_every_event() -> None:
+    assert {type(event) for event, *_ in (*TABLE, *WORKS)} == set(get_args(Event))
     assert {type(held).__name__ for held in STATES.values()} - {"NoneType"} == {"Owned", "Leaving", "Awaited"}
 
 
@@ -112,8 +165,60 @@ def test_the_holder_after_an_event(event: Event, holders: tuple[object, ...], kn
 
 def test_the_page_of_the_machine_has_each_event_that_moves_the_holder() -> None:
     moves = {type(event).__name__ for event, holders in TABLE if any(holder is not SAME for holder in holders)}
-    rows = [line for line in str(machine.__doc__).splitlines() if line.startswith("| `")]
+    page = str(machine.__doc__).split("one at a time")[0]
+    rows = [line for line in page.splitlines() if line.startswith("| `")]
     assert {line.split("`")[1] for line in rows} == moves
+
+
+def test_the_page_of_the_machine_has_each_event_that_moves_a_work() -> None:
+    said = [line.split("|")[1] for line in str(machine.__doc__).split("one at a time")[1].splitlines() if "| `" in line]
+    events = {type(event).__name__ for event, before, work, follows in WORKS if follows or before.work is not work}
+    assert set(re.findall(r"`(\w+)`", "".join(said))) == events | {"BatchOffered"}
+
+
+@pytest.mark.parametrize(("event", "before", "work", "effects"), WORKS)
+def test_what_follows_from_an_event(
+    event: Event, before: State, work: Work | None, effects: tuple[Effect, ...]
+) -> None:
+    state, follows = step(before, event, FACTS, NOW)
+    assert (state.work, follows) == (work, effects)
+    assert not (state.work is None and state.is_slow)
+    if not isinstance(event, ConnectionClosed):
+        assert state.holder == before.holder
+
+
+def test_an_owner_without_a_connection_or_a_grace_is_released_at_once() -> None:
+    state, follows = step(State(HERE), ConnectionClosed(1), AT_ONCE, NOW)
+    assert (state.work, follows) == (Work.RELEASE, (Begin(Work.RELEASE),))
+
+
+@pytest.mark.parametrize("event", [Began(Work.CLAIM), Ended()])
+def test_there_is_one_work_at_a_time(event: Event) -> None:
+    with pytest.raises(AssertionError):
+        step(State(HERE, work=Work.CLAIM if isinstance(event, Began) else None), event, FACTS, NOW)
+
+
+@pytest.mark.parametrize("work", Work)
+def test_a_batch_waits_for_the_work_under_way_until_that_is_slow(work: Work) -> None:
+    """Whoever offers it, and whatever is known: nothing else changes."""
+    for who in (claimant("pid:1", 1), claimant("pid:2", 20, AccessMode.EXCLUSIVE_WITH_FENCING)):
+        busy = State(HERE, work=work)
+        assert step(busy, BatchOffered(who), replace(FACTS, writes=True), NOW) == (busy, (Verdict(Act.HOLD),))
+        slow, _ = step(busy, TookLong(), FACTS, NOW)
+        assert step(slow, BatchOffered(who), replace(FACTS, writes=True), NOW) == (slow, (Verdict(Act.BUSY),))
+    ended, _ = step(slow, Ended(), FACTS, NOW)
+    assert ended == State(HERE)
+
+
+@pytest.mark.parametrize(
+    ("event", "holders"), [row for row in TABLE if not isinstance(row[0], BatchOffered | ConnectionClosed)]
+)
+def test_what_is_learned_during_a_work_neither_ends_it_nor_begins_another(
+    event: Event, holders: tuple[object, ...]
+) -> None:
+    for held in STATES.values():
+        state, follows = step(State(held, work=Work.CLAIM), event, FACTS, NOW)
+        assert (state.work, follows) == (Work.CLAIM, ())
 
 
 def test_an_owner_that_goes_on_keeps_its_connections_and_has_to_prove_its_writers_anew() -> None:
@@ -142,13 +247,13 @@ def test_a_connection_writes_only_after_a_batch_of_its_own_was_admitted() -> Non
     joined = after(HERE, ConnectionOpened(2))
     assert isinstance(joined.holder, Owned)
     assert joined.holder.writers == {1}
-    wrote, verdict = step(joined, BatchOffered(claimant("pid:1", 2)), facts, NOW)
+    wrote, (verdict,) = step(joined, BatchOffered(claimant("pid:1", 2)), facts, NOW)
     assert verdict == Verdict(Act.FORWARD)
     assert isinstance(wrote.holder, Owned)
     assert wrote.holder.writers == {1, 2}
     again, _ = step(wrote, BatchOffered(claimant("pid:1", 2)), facts, NOW)
     assert again is wrote, "the usual case makes no new state"
-    claimed, verdict = step(joined, BatchOffered(claimant("pid:1", 3), is_claim=True), facts, NOW)
+    claimed, (verdict,) = step(joined, BatchOffered(claimant("pid:1", 3), is_claim=True), facts, NOW)
     assert verdict == Verdict(Act.GRANT)
     assert isinstance(claimed.holder, Owned)
     assert (claimed.holder.connections, claimed.holder.writers) == ({1, 2, 3}, {1})
@@ -192,6 +297,9 @@ def test_the_generation_is_the_records_or_the_highest_of_any_overlapping_slot() 
 # A batch ------------------------------------------------------------------------------------------------------------
 
 
+BEGINS = {Act.CLAIM: Work.CLAIM, Act.RENEW: Work.RESUME, Act.BEGIN_SHARING: Work.SHARE}
+
+
 @pytest.mark.parametrize(
     ("held", "facts", "session", "act"),
     [
@@ -213,9 +321,25 @@ def test_the_generation_is_the_records_or_the_highest_of_any_overlapping_slot() 
     ],
 )
 def test_what_is_done_with_a_batch(held: Held | None, facts: Mapping[str, object], session: str, act: Act) -> None:
-    _, verdict = step(State(held), BatchOffered(claimant(session, 20)), replace(FACTS, **facts), NOW)  # type: ignore[arg-type]
-    assert verdict is not None
+    state, (verdict,) = step(State(held), BatchOffered(claimant(session, 20)), replace(FACTS, **facts), NOW)  # type: ignore[arg-type]
+    assert isinstance(verdict, Verdict)
     assert verdict.act is act
+    assert state.work is BEGINS.get(act)
+
+
+@pytest.mark.parametrize(
+    ("facts", "act"),
+    [
+        ({"writes": True}, Act.FORWARD),
+        ({}, Act.OPEN),
+        ({"writes": True, "needs_record": True}, Act.OPEN),
+        ({"writes": True, "is_dropped": True}, Act.BUSY),
+    ],
+)
+def test_what_is_done_with_a_batch_of_a_shared_slots_session(facts: Mapping[str, object], act: Act) -> None:
+    before = State(HERE, is_beside=True)
+    state, (verdict,) = step(before, BatchOffered(claimant("pid:1", 1)), replace(FACTS, **facts), NOW)  # type: ignore[arg-type]
+    assert (verdict, state) == (Verdict(act), replace(before, work=Work.OPEN if act is Act.OPEN else None))
 
 
 def test_a_refused_batch_leaves_what_its_verdict_says_and_nothing_else() -> None:
@@ -430,6 +554,8 @@ events: st.SearchStrategy[Event] = st.one_of(
     st.builds(WaitedBefore, st.lists(sessions, unique=True)),
     st.builds(ClaimEnded, sessions, st.lists(sessions), st.frozensets(connections)),
     st.builds(PlaceLeft, sessions),
+    st.builds(EpochLost, st.sampled_from(Loss)),
+    st.sampled_from([Ended(), Ended(FAILED), Settled(), TookLong(), TimerFired(), Began(Work.REQUEST)]),
     st.sampled_from([ServedElsewhere(), Freed(), TimePassed(), RecordRead(RECORD, 9, 3, IN_REDIS)]),
 )
 facts = st.builds(
@@ -444,8 +570,16 @@ def test_whatever_happens(happened: list[tuple[Event, Facts, float]]) -> None:
     for event, known, passed in happened:
         now += passed
         before = state
-        state, verdict = step(state, event, known, now)
-        assert (verdict is not None) is isinstance(event, BatchOffered)
+        if (isinstance(event, Ended) and state.work is None) or (isinstance(event, Began) and state.work is not None):
+            continue
+        state, effects = step(state, event, known, now)
+        begun = [effect.work for effect in effects if isinstance(effect, Begin)]
+        if before.work is not None and not isinstance(event, Ended):
+            assert (state.work, begun) == (before.work, []), "one work at a time"
+        elif begun:
+            assert begun == [state.work]
+        verdict = effects[0] if isinstance(event, BatchOffered) else None
+        assert (len(effects) == 1) if verdict is not None else not any(isinstance(each, Verdict) for each in effects)
         assert state.waiting == tuple(state.places)
         holder = state.holder
         if isinstance(holder, Absent):
@@ -455,5 +589,5 @@ def test_whatever_happens(happened: list[tuple[Event, Facts, float]]) -> None:
         if not isinstance(event, TakenOver | Freed | RecordRead | FoundInRedis):
             was = before.holder
             assert (holder and holder.session) == (was and was.session), "only these make another one the owner"
-        if isinstance(event, BatchOffered) and verdict is not None and verdict.act is Act.REFUSE:
+        if isinstance(verdict, Verdict) and verdict.act is Act.REFUSE:
             assert (state.holder, state.waiting) == (before.holder, queue(before, now)), "a refused one changes nothing"

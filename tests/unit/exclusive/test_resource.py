@@ -1,0 +1,62 @@
+"""One work at a time: it always ends, and whatever waits for it is answered."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from sidecar.ownership.state import Claimant
+from tests.unit.exclusive.paper_cluster import Client, cluster
+
+BUSY = 5
+
+
+async def test_a_work_that_fails_as_nobody_expects_ends_and_answers_what_waited(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def fails(*_: Any) -> None:
+        raise LookupError("work")
+
+    async with cluster() as paper:
+        node = paper.node()
+        monkeypatch.setattr(node.whole, "_claim", fails)
+        offered = [Client(number).offer(node, number) for number in (7, 8, 9)]
+        assert [(await each).error for each in offered] == [BUSY] * 3
+        await node.tasks.cancel()
+        assert (node.whole.busy, node.held) == (False, 0)
+        assert [str(error) for error in node.failures] == ["work"]
+        node.failures.clear()
+
+
+async def test_a_batch_that_cannot_be_judged_leaves_no_other_without_an_answer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with cluster() as paper:
+        node = paper.node()
+        owner, broken, last = Client(7), Client(8), Client(9)
+        admitted = node.env.bindings.admitted
+
+        def judged(topic: str, claimant: Claimant) -> Claimant | None:
+            if claimant.session == broken.session:
+                raise ValueError(claimant.session)
+            return admitted(topic, claimant)
+
+        monkeypatch.setattr(node.env.bindings, "admitted", judged)
+        offered = [client.offer(node, 1) for client in (owner, broken, last)]
+        assert [(await offered[index]).error for index in (0, 2)] == [0, BUSY]
+        await node.tasks.cancel()
+        assert not offered[1].done()
+        assert [str(error) for error in node.failures] == ["pid:8"]
+        node.failures.clear()
+        node.held = 0
+
+
+async def test_a_batch_whose_client_left_during_a_work_is_not_judged_after_it() -> None:
+    async with cluster() as paper:
+        node = paper.node()
+        owner, gone, rival = Client(7), Client(8), Client(9)
+        sent, left, refused = [client.offer(node, 1) for client in (owner, gone, rival)]
+        gone.is_open = False
+        assert [(await each).error for each in (sent, left, refused)] == [0, BUSY, 44]
+        assert node.refusals == ["not_owner"]
