@@ -1,0 +1,23 @@
+"""The stories of docs/guarantees.md, event by event: see `transcript` and the texts beside it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.ownership.transcript import Transcript, TranscriptError
+
+STORIES = sorted(Path(__file__).parent.glob("*.txt"))
+
+
+@pytest.mark.parametrize("story", STORIES, ids=lambda path: path.stem)
+def test_a_story_goes_as_it_is_told(story: Path) -> None:
+    """After a change of the machine that is meant: `python -m tests.ownership`, and read the difference."""
+    told = story.read_text(encoding="utf-8")
+    assert Transcript().play(told) == told
+
+
+def test_a_word_that_is_no_event_is_named() -> None:
+    with pytest.raises(TranscriptError, match="batch pid:1"):
+        Transcript().play("> batch pid:1")
