@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from tests.sim import clients
@@ -142,11 +143,19 @@ def _unfinished(play: Play, app: App) -> list[tuple[int, str, int]]:
     return found
 
 
-def restart(play: Play, app: str) -> None:
+def restart(play: Play, app: str, lingers: float = 0.0) -> None:
+    """`lingers`: for so long the process before stands still, and its connections stay open."""
     found = play.apps.get(app)
-    if found is not None and not play.over:
+    if found is None or play.over:
+        return
+    if lingers and found.producer is not None and found.host is not None:
+        leave = partial(play.leave, found.producer, found.host)
+        play.world.loop.freeze(found.host)
+        play.effect("application stands still")
+        play.later(lingers, leave)
+    else:
         close(play, app)
-        _session(play, found)
+    _session(play, found)
 
 
 def renew(play: Play, app: str) -> None:

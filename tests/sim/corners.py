@@ -21,9 +21,11 @@ if TYPE_CHECKING:
 
 KINDS: Final = frozenset({"limit batches", "accept loss"})
 """Of steps that corners alone have."""
-_PRODUCE, _INIT_PRODUCER_ID, _DESCRIBE_PRODUCERS = 0, 22, 61
+_PRODUCE, _LIST_OFFSETS, _INIT_PRODUCER_ID, _DESCRIBE_PRODUCERS = 0, 2, 22, 61
 _OWNERSHIP: Final = "__sidecar_default"
 _LEASE_S: Final = SETTINGS["lease_ms"] / 1000
+_HELD: Final = ("owned", "ledger", "split", "tallied")
+"""Topics whose owner refuses others at once."""
 _RAISING: Final = ("java", "java", "librdkafka", "franz-go", "sarama")
 """Libraries that raise their own epoch."""
 
@@ -57,6 +59,41 @@ def _returns(rng: random.Random, history: History) -> History:
         *(rival(rng, at + _LEASE_S + each, topic) for each in (0.4, 0.6, 0.8)),
     ]
     return with_steps(history, *steps, length=max(history.length, at + lasts + 0.5))
+
+
+def _stops(rng: random.Random, history: History) -> History:
+    """A node is stopped between its fence and the record of it, and another one takes the topic."""
+    history, topic, at = at_least(history, 2), rng.choice((*OWNED, *BESIDE)), _moment(rng)
+    lasts = round(rng.uniform(1.4, 2.0), 4)
+    stops = {"node": 0, "lasts": lasts, "timers_first": rng.random() < 0.5}
+    steps = [
+        produce(rng, 0.05, topic, "holder"),
+        _asked(at, _LIST_OFFSETS, topic, "freeze node", stops, after=rng.choice((0, 2, 2))),
+        rival(rng, at + 0.01, topic),
+        *(rival(rng, at + _LEASE_S + each, topic) for each in (0.3, 0.5)),
+    ]
+    return with_steps(history, *steps, length=max(history.length, at + lasts + 0.5))
+
+
+def _leaderless(rng: random.Random, history: History) -> History:
+    """Sessions want a topic while no broker leads anything."""
+    topic, at, lasts = rng.choice((*OWNED, *BESIDE)), _moment(rng), lasting(rng, 0.4)
+    dies = [Step(at, "kill broker", {"broker": broker, "lasts": lasts}) for broker in (1, 2, 3)]
+    rivals = [rival(rng, at + lasts * each, topic) for each in (0.3, 0.5, 0.7)]
+    return with_steps(history, produce(rng, 0.05, topic, "holder"), *dies, *rivals)
+
+
+def _ghost(rng: random.Random, history: History) -> History:
+    """A plain client comes back under its own name while the node still has its former connection."""
+    topic, at = rng.choice(_HELD), _moment(rng)
+    steps = [
+        produce(rng, 0.05, topic, "ghost", library="plain", batches=60, partitions=1),
+        *(
+            Step(round(at + after, 4), "restart", {"app": "ghost", "lingers": lasting(rng, 0.2, 0.5)})
+            for after in (0.0, 0.6)
+        ),
+    ]
+    return with_steps(history, *steps)
 
 
 # Raised epochs ----------------------------------------------------------------------------------------------------
@@ -124,6 +161,19 @@ def _failed_in_front(rng: random.Random, history: History) -> History:
     return with_steps(history, produce(rng, 0.05, topic, "busy", **more), *errors, weather=weather)
 
 
+def _moved_in_silence(rng: random.Random, history: History) -> History:
+    """A leader does not answer, and another one is elected meanwhile."""
+    topic, at, broker = rng.choice((*OWNED, *BESIDE)), round(rng.uniform(0.3, 0.5), 4), rng.randint(1, 3)
+    placed = [{"topic": topic, "partition": 0, "broker": each} for each in (broker, 1 + broker % 3)]
+    steps = [
+        produce(rng, 0.05, topic, "holder", batches=60, partitions=1),
+        Step(0.2, "elect", placed[0]),
+        Step(at, "hold answers", {"topic": topic, "lasts": 3.2, "brokers": (broker,)}),
+        Step(round(at + 0.2, 4), "elect", placed[1]),
+    ]
+    return with_steps(history, *steps, length=max(history.length, at + 3.4))
+
+
 # Claims -----------------------------------------------------------------------------------------------------------
 
 
@@ -156,8 +206,20 @@ def _ends_at_work(rng: random.Random, history: History) -> History:
     away = {"node": 0, "other": "redis", "lasts": lasting(rng, 2.0)}
     steps += [
         Step(at, "hold answers", {"topic": _OWNERSHIP, "lasts": lasting(rng, 1.6)}),
-        _asked(at, _PRODUCE, "claim/", "cut path", away),
+        _asked(at, _PRODUCE, _OWNERSHIP, "cut path", away),
     ]
+    return with_steps(history, *steps, length=max(history.length, at + 2.2))
+
+
+def _two_coordinators(rng: random.Random, history: History) -> History:
+    """The node that coordinates claims is stopped, and another one does so."""
+    history, at = at_least(history, 2), _moment(rng)
+    stops = {"node": 0, "lasts": lasting(rng, 1.5), "timers_first": False}
+    claims = [
+        Step(round(at + each, 4), "claim", claim(strings=rng.choice((1, 2)), lasts=lasting(rng, 0.1, 0.5)))
+        for each in (-0.3, -0.1, 0.02, 0.05, 0.7, 0.9, 1.1, 1.3)
+    ]
+    steps = [*claims, _asked(at, _PRODUCE, _OWNERSHIP, "freeze node", stops)]
     return with_steps(history, *steps, length=max(history.length, at + 2.2))
 
 
@@ -244,7 +306,7 @@ def _renewed(rng: random.Random, history: History) -> History:
 
 
 _CORNERS: Final[dict[Callable[[random.Random, History], History], float]] = {
-    _returns: 2, _refused_raise: 3, _dropped_raise: 4, _given_up: 4, _failed_in_front: 3, _queue_ends: 3,
-    _ends_at_work: 2.5, _lost_ids: 2.5, _again_in_flight: 2, _silent_leader: 2.5, _several: 1, _renewed: 1.5,
-    crossings.silent_broker: 2, crossings.repeats: 2,
+    _returns: 2, _stops: 3, _leaderless: 2, _ghost: 2, _refused_raise: 3, _dropped_raise: 5,
+    _given_up: 4, _failed_in_front: 3, _moved_in_silence: 2, _queue_ends: 3, _ends_at_work: 2.5, _two_coordinators: 2,
+    _lost_ids: 2.5, _again_in_flight: 4, _silent_leader: 2.5, _several: 1, _renewed: 1.5, crossings.repeats: 3,
 }  # fmt: skip

@@ -185,7 +185,7 @@ def _failures(rng: random.Random, history: History) -> History:
     return with_steps(history, *work, *errors, *some, *(redis if rng.random() < 0.5 else ()), weather=weather)
 
 
-def silent_broker(rng: random.Random, history: History) -> History:
+def _silent_broker(rng: random.Random, history: History) -> History:
     """A broker is stopped, or cut off, with batches in flight, and another one leads."""
     topic, broker, at = rng.choice((*OWNED, *BESIDE)), rng.randint(1, 3), rng.uniform(0.3, 0.6)
     steps = [produce(rng, 0.05, topic, f"holder{number}", batches=100) for number in range(2)]
@@ -332,7 +332,7 @@ def _used_up(rng: random.Random, history: History) -> History:
 def _crowd(rng: random.Random, history: History) -> History:
     """Many sessions write beside each other, more than there are slots: they come, leave and come back."""
     topic = rng.choice(BESIDE)
-    shape = replace(history.shape, nodes=2, brief=False, settings=(), pool=POOL)
+    shape = replace(history.shape, nodes=rng.choice((1, 2)), brief=False, settings=(), pool=POOL)
     count, length, at_once = rng.choice((8, 12, 15)), 1.5, round(rng.uniform(0.5, 0.9), 4)
     steps: list[Step] = []
     for number in range(count):
@@ -450,7 +450,7 @@ def repeats(rng: random.Random, history: History) -> History:
             Step(at, "hold answers", {"topic": topic, "lasts": 0.2}),
             Step(at, "hold answers", {"topic": _OWNERSHIP, "lasts": 0.2}),
         )))  # fmt: skip
-    at, kind = round(rng.uniform(0.4, 0.9), 4), rng.choice(("in flight", "held drop", "dies"))
+    at, kind = round(rng.uniform(0.4, 0.9), 4), rng.choice(("in flight", "held drop", "held drop", "dies", "dies"))
     if kind != "dies":  # ids come again while the first batch is in flight, or the record of a drop
         about = topic if kind == "in flight" else _OWNERSHIP
         steps.append(Step(at, "hold answers", {"topic": about, "lasts": 0.4}))
@@ -545,7 +545,7 @@ def _versions(rng: random.Random, history: History) -> History:
 
 
 _CROSSINGS: Final[dict[Callable[[random.Random, History], History], float]] = {
-    _late_answers: 2, _late_append: 4, _timed_out: 2, _renewed: 2, _failures: 3, silent_broker: 3, _dies: 4, _stops: 4,
+    _late_answers: 2, _late_append: 4, _timed_out: 2, _renewed: 2, _failures: 3, _silent_broker: 3, _dies: 4, _stops: 4,
     _changes: 4, _incomplete: 4, _without_redis: 2, _used_up: 0.5, _crowd: 4, _returning: 1, _waiting: 1, _raises: 4,
     repeats: 3, _back_again: 2, _many_names: 2, _claims: 4, _audience: 1, _versions: 0.5,
 }  # fmt: skip

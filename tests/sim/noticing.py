@@ -32,7 +32,8 @@ from sidecar.forwarder.lane import Lane
 from sidecar.forwarder.sequences import Verdict
 from sidecar.gateway.severing import Severing
 from sidecar.gateway.source_check import _CORRELATION, _Check
-from sidecar.ownership.step import ClaimEnded
+from sidecar.ownership.state import Owned
+from sidecar.ownership.step import Act, ClaimEnded
 from sidecar.protocol.caller import BadAnswerError, FencedError, decode_frame
 from sidecar.protocol.errors import ErrorCode
 from sidecar.resources.commits import Commits
@@ -490,7 +491,10 @@ def _elected(call: Any, controller: Any, topic: str, *args: Any, **named: Any) -
 def _applied(call: Any, topic: Any, event: Any, *args: Any) -> Any:
     if isinstance(event, ClaimEnded):
         _note("turn in queue", event.session in topic.state.places)
-    return call(topic, event, *args)
+    verdict = call(topic, event, *args)
+    if verdict is not None and verdict.act is Act.LATER:
+        _note("meets its ghost", isinstance(topic.state.holder, Owned))
+    return verdict
 
 
 @_at(GovernedTopic, "policy_changed")

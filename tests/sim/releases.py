@@ -42,10 +42,10 @@ def make(history: History, faults: Mapping[str, Callable[[random.Random, Shape],
 
 
 def _replacements(rng: random.Random) -> Iterator[Step]:
-    """Node by node, to today's release; in half of the histories some of the way back, and perhaps on again."""
+    """Node by node, to today's release; in most histories some of the way back, and perhaps on again."""
     at, nodes = rng.uniform(0.4, 0.8), rng.sample(range(1, _NODES + 1), _NODES)
     way = [(node, False) for node in nodes[: rng.choice((1, 2, 3, 3))]]
-    if rng.random() < 0.5:
+    if rng.random() < 0.8:
         way += [(node, True) for node, _ in reversed(way[-rng.choice((1, 2, 3)) :])]
         if rng.random() < 0.3:
             way += [(node, False) for node in nodes]

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
 SITUATIONS: Final[Mapping[str, Mapping[str, str]]] = {
-    "Fencing": {
+    "[Fencing](architecture.md#fencing)": {
         "leader silent": "one leader does not confirm a fence, and another one has",
         "marker missing": "the coordinator says that a fence is complete, and a leader does not have its marker",
         "sister in flight": "one slot is fenced while another slot of the topic has batches in flight",
@@ -28,7 +28,7 @@ SITUATIONS: Final[Mapping[str, Mapping[str, str]]] = {
         "rebuilt leads": "a replica that was built from the log becomes leader",
         "producer id rotated": "a slot gets a new producer id, as its epochs are used up",
     },
-    "Takeover": {
+    "[Takeover](architecture.md#takeover)": {
         "takeover meets takeover": "two nodes take the same slot at once",
         "starts over": "a takeover starts again, as the ownership topic changed meanwhile",
         "born again in takeover": "a topic is created anew during its takeover",
@@ -45,9 +45,10 @@ SITUATIONS: Final[Mapping[str, Mapping[str, str]]] = {
         "turn in queue": "a session that waited becomes the owner",
         "policy in flight": "the policy of a topic changes while batches are in flight",
         "hand-over in flight": "a topic moves to another node while batches are in flight",
+        "meets its ghost": "a client without idempotence comes back while its former connection owns the topic",
         "owner's deposed rival": "a batch of a deposed session is refused with PRODUCER_FENCED",
     },
-    "Sequences": {
+    "[Sequences](architecture.md#sequences)": {
         "epoch raised": "a client raised its own epoch, and the slot gets the next one",
         "raised in flight": "the same while batches are in flight",
         "raise meets a drop": "the epoch is dropped while the next one is being opened from memory",
@@ -56,13 +57,13 @@ SITUATIONS: Final[Mapping[str, Mapping[str, str]]] = {
         "refusals unheard": "a batch follows refused ones, and the client may not have heard of all",
         "repeat below base": "a batch comes again that an earlier slot epoch appended",
     },
-    "Slots": {
+    "[Slots](architecture.md#slots-beside-the-master-slot)": {
         "many slots": "three slots of one topic have batches in flight at once",
         "slot evicted": "a session gets the slot of one that left",
         "evicted returns": "a session comes back whose slot another one got",
         "many sessions": "a node serves ten sessions of one topic beside each other",
     },
-    "Lanes": {
+    "[Lanes](architecture.md#lanes)": {
         "batch behind a failed one": "a batch is acknowledged although an earlier one failed",
         "whole behind a failed one": "a whole request was sent after a batch that failed",
         "answer after the end": "a leader answers a batch whose lane has ended",
@@ -74,7 +75,7 @@ SITUATIONS: Final[Mapping[str, Mapping[str, str]]] = {
         "born again in flight": "a topic is deleted while batches are in flight",
         "grows in flight": "a topic gets a partition while batches are in flight",
     },
-    "Deduplication": {
+    "[Deduplication](architecture.md#deduplication)": {
         "id in flight": "an id comes again while the first batch with it is in flight",
         "part duplicate": "a batch has duplicates and new records",
         "repeated after failover": "ids come again of which a node knows from the log or a snapshot alone",
@@ -86,38 +87,38 @@ SITUATIONS: Final[Mapping[str, Mapping[str, str]]] = {
         "removed before snapshot": "records with ids are removed from the log before a snapshot has them",
         "ids unknown": "ids cannot be known any more, and the partition accepts nothing",
     },
-    "Redis": {
+    "[Redis](architecture.md#redis-arbitrates-kafka-decides)": {
         "away at claim": "Redis does not answer the claim of a takeover",
         "goes on alone": "a node goes on without Redis with the owner that it served",
         "forgets in takeover": "Redis loses its data, or goes back, during a takeover",
         "held elsewhere": "a node asks for a topic that another node serves",
         "newer in changelog": "a claim is refused, as Redis or the changelog knows of another owner",
     },
-    "Claims": {
+    "[Claims](architecture.md#claims)": {
         "ends with claims": "a connection ends that holds claims",
         "ends in queue": "a connection ends that waits for claims",
         "claims without Redis": "a node is asked for claims while Redis does not answer",
         "coordinator ends at work": "a coordinator's epoch ends with decisions that are not written",
         "two coordinators": "a node begins to coordinate claims while another one still believes that it does",
     },
-    "Readers": {
+    "[Fetch](architecture.md#a-fetch-module-by-module)": {
         "joined answer replaced": "another record is stored after readers got a joined answer of the same partition",
         "source changed": "a read of a shadow is void: its source was created anew meanwhile",
         "reader severed": "connections of waiting readers are closed, as what they read is another's now",
     },
-    "Releases": {
+    "[Upgrade](operations.md#restart-and-upgrade)": {
         "two releases": "nodes of the last release and of today's serve beside each other",
         "goes to today's": "a node of today's takes what a node of the last release served",
         "goes back": "a node of the last release takes what a node of today's served",
     },
-    "Clients": {
+    "[Simulation](#simulation)": {
         "mixed versions": "clients write through one node in three or more versions of Produce",
         "thirty sessions": "thirty sessions write in one history",
         "twenty partitions": "a topic has twenty partitions",
         "a minute": "a history lasts a minute of virtual time, or longer",
     },
 }  # fmt: skip
-"""By the chapter of docs/architecture.md that has their rules: name and sentence."""
+"""Name and sentence, by the chapter that has their rules, as a link from docs/testing.md."""
 
 NAMES: Final = tuple(name for chapter in SITUATIONS.values() for name in chapter)
 
