@@ -28,7 +28,7 @@ for _number in (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
     if signal.getsignal(_number) is signal.SIG_IGN:
         signal.signal(_number, lambda *_: None)
 
-settings.register_profile("patient", deadline=None)  # a busy machine is no failure
+settings.register_profile("patient", deadline=None, max_examples=50)  # a busy machine is no failure
 settings.load_profile("patient")
 _KAFKA_FIXTURES = {"services", "kafka_cluster", "kafka_tools", "own_kafka"}
 _SLOW = Path(__file__).with_name("slow")

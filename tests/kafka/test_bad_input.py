@@ -222,7 +222,7 @@ def test_what_makes_no_sense_ends_the_connection(what: str, ground: Ground) -> N
         assert ground.told_once(client) == reason
 
 
-@pytest.mark.parametrize("what", ENDS)
+@pytest.mark.parametrize("what", [*list(ENDS)[::6], "a first frame over 512 KiB"])
 def test_it_does_so_on_a_connection_that_was_good_before(what: str, ground: Ground) -> None:
     data, reason = ENDS[what]
     if what == "a first frame over 512 KiB":
@@ -280,7 +280,7 @@ def test_a_request_cut_anywhere_ends_the_connection_or_is_answered(key: int, gro
         if not kio.has(key, version):
             continue
         whole = kio.request_frame(request(key, version))[4:]
-        for size in range(kio.body_at() - 4, len(whole)):
+        for size in range(kio.body_at() - 4 + key % 5, len(whole), 5):  # units are cut everywhere
             with RawClient(ground.node.bootstrap) as client:
                 client.send_bytes(I32.pack(size) + whole[:size] + kio.request_frame(raw.api_versions(), 8))
                 try:

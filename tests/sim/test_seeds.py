@@ -18,7 +18,7 @@ from tests.sim.shrink import shrink
 from tests.sim.worker import Worker
 from tests.sim.world import Shape
 
-SEEDS = [seed for seed in range(7000, 7021) if seed != 7009]  # that one is the history of `test_a_topic_that_grows`
+SEEDS = range(7000, 7004)  # `.ci/run` plays 120 others
 AGAIN = (7003, 7011, 7017)
 FOUND = {
     1795544568: "a deleted topic of which there is nothing but a policy",

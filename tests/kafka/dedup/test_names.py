@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from datetime import UTC, datetime, timedelta
 from urllib.parse import quote
 
 from tests.conftest import StartNode
+from tests.http.paper_cli import run as command
 from tests.kafka.dedup.conftest import deduplicate
 from tests.kafka.dedup.ids import IdProducer
 from tests.logs import read_log
@@ -115,13 +113,9 @@ def test_deduplication_ends_and_begins_by_policy(services: Services, node: NodeP
 
 
 def sidecar(node: NodeProcess, *arguments: str, code: int = 0) -> str:
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("SIDECAR_")}
-    command = [sys.executable, "-m", "sidecar", "--admin-url", node.admin_url, *arguments]
-    done = subprocess.run(
-        command, capture_output=True, text=True, check=False, timeout=60, env=environment, stdin=subprocess.DEVNULL
-    )
-    assert done.returncode == code, done.stdout + done.stderr
-    return done.stdout
+    said = command("--admin-url", node.admin_url, *arguments)
+    assert said.code == code, said.out + said.err
+    return said.out
 
 
 def test_the_command_line_shows_and_forgets(services: Services, node: NodeProcess) -> None:

@@ -249,6 +249,7 @@ async def test_the_slot_of_a_partition_does_not_get_in_behind_an_owner_of_the_wh
         assert await log(services, topic) == [b"0", b"1"]
 
 
+@pytest.mark.slow
 def test_partitions_go_on_at_another_node_when_their_own_is_killed(
     services: Services, node_process: StartNode, unique: Unique
 ) -> None:

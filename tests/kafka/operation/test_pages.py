@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from typing import Any
 
 from sidecar.client import AdminClient
 from tests.conftest import Unique
+from tests.http.paper_cli import run as command
 from tests.kafka.dedup.ids import IdProducer
 from tests.nodes import NodeProcess
 from tests.rest import Rest
@@ -30,9 +29,7 @@ def pages(rest: Rest, path: str, size: int) -> list[list[str]]:
 
 
 def told(node: NodeProcess, *arguments: str) -> Any:
-    command = [sys.executable, "-m", "sidecar", "--admin-url", node.admin_url, *arguments, "-o", "json"]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60, stdin=subprocess.DEVNULL)
-    return [each["name"] for each in json.loads(done.stdout)]
+    return [each["name"] for each in json.loads(command("--admin-url", node.admin_url, *arguments, "-o", "json").out)]
 
 
 async def test_shadows_come_in_pages_by_name_and_whoever_lists_them_gets_all(

@@ -15,7 +15,7 @@ from tests.services import Services
 from tests.topics import create_topic
 from tests.wait import wait_for
 
-CLIENTS, TURNS = 8, 6
+CLIENTS, TURNS = 5, 3
 
 
 def test_sets_that_overlap_never_wait_in_a_circle(services: Services, node: NodeProcess, unique: Unique) -> None:
@@ -56,7 +56,7 @@ def test_nobody_is_told_to_own_what_another_has(services: Services, node: NodePr
 
     def fence_in_turns(me: int) -> list[control.Ownership]:
         wrong: list[control.Ownership] = []
-        for turn in range(10):
+        for turn in range(4):
             token, session = new_token(), 4_400_000 + 100 * me + turn
             for _ in range(2):  # the second time by a new connection, when the first may be gone or severed
                 try:

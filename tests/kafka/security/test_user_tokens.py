@@ -180,6 +180,7 @@ async def test_a_connection_by_token_may_ask_for_none(secured: Secured) -> None:
     await upstream.close()
 
 
+@pytest.mark.slow  # a Kafka of its own, for what a node says as it starts
 def test_brokers_without_the_mechanism_of_token_logins_end_the_start(tmp_path: Path, node_process: StartNode) -> None:
     secret, mechanisms = "the brokers' secret", "PLAIN,SCRAM-SHA-512"
     with secured_kafka(tmp_path, plain_mechanisms=mechanisms, delegation_token_secret_key=secret) as without:
@@ -203,6 +204,7 @@ def test_brokers_without_the_mechanism_of_token_logins_end_the_start(tmp_path: P
             assert mechanism in found.detail
 
 
+@pytest.mark.slow
 def test_brokers_without_tokens_end_the_start(tmp_path: Path, node_process: StartNode) -> None:
     with secured_kafka(tmp_path) as without, pytest.raises(StartError) as ended:
         node_process(**settings(without))

@@ -32,7 +32,7 @@ OPERATIONS: Final = [each for each in AclOperation if each.name not in ("UNKNOWN
 KNOWN: Final = sum(1 << each for each in acls.Operation)
 
 
-@pytest.fixture(scope="module", params=["closed", "open"])
+@pytest.fixture(scope="module", params=["closed", pytest.param("open", marks=pytest.mark.slow)])
 def broker(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Secured, Rules]]:
     """Once as Kafka is, once with everything allowed that no rule names."""
     is_open = request.param == "open"

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -15,6 +13,8 @@ from confluent_kafka.admin import (
 )
 
 from tests.conftest import Unique
+from tests.http.paper_cli import Said
+from tests.http.paper_cli import run as command
 from tests.kafka.shadow.conftest import without_stats
 from tests.kafka.shadow.history import history
 from tests.logs import read_log
@@ -68,21 +68,18 @@ def test_a_shadow_is_made_read_and_deleted(
 
 
 def test_the_command_line_does_the_same(node: NodeProcess, orders: str, unique: Unique) -> None:
-    sidecar, name = (
-        [Path(sys.executable).with_name("sidecar"), "--admin-url", node.admin_url, "shadow"],
-        unique("audit"),
-    )
+    name = unique("audit")
 
-    def run(*words: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run([*sidecar, *words], capture_output=True, text=True, timeout=60, check=False)
+    def run(*words: str) -> Said:
+        return command("--admin-url", node.admin_url, "shadow", *words)
 
-    made = run("create", name, "--source", orders).stdout
+    made = run("create", name, "--source", orders).out
     assert ["source", orders] in [line.split() for line in made.splitlines()]
-    assert name in run("list", orders).stdout
-    assert run("create", name, "--source", orders).returncode == 4
-    assert "User:*" in run("show", name).stdout
-    assert run("delete", name).returncode == 0
-    assert run("show", name).returncode == 3
+    assert name in run("list", orders).out
+    assert run("create", name, "--source", orders).code == 4
+    assert "User:*" in run("show", name).out
+    assert run("delete", name).code == 0
+    assert run("show", name).code == 3
 
 
 def test_names_that_cannot_be_are_refused_with_the_reason(rest: Rest, orders: str, unique: Unique) -> None:
@@ -118,8 +115,7 @@ def test_a_name_that_kafka_takes_for_another_is_a_conflict_and_nothing_stays(
     second = first.replace(".", "_")
     status, said = rest.call("POST", f"/v1/topics/{orders}/shadows", {"name": second})
     assert (status, first in said["message"]) == (409, True)
-    command = [Path(sys.executable).with_name("sidecar"), "--admin-url", node.admin_url, "shadow", "create", second]
-    assert subprocess.run([*command, "--source", orders], timeout=60, check=False).returncode == 4
+    assert command("--admin-url", node.admin_url, "shadow", "create", second, "--source", orders).code == 4
     assert rest.call("GET", f"/v1/shadows/{second}")[0] == 404
 
 
@@ -264,16 +260,16 @@ def test_every_node_knows_a_change_when_it_is_answered(
 def test_the_command_line_changes_a_shadow_and_warns_where_nobody_can_read_it(
     node: NodeProcess, orders: str, unique: Unique
 ) -> None:
-    sidecar, name = [Path(sys.executable).with_name("sidecar"), "--admin-url", node.admin_url, "shadow"], unique("x")
+    name = unique("x")
 
-    def run(*words: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run([*sidecar, *words], capture_output=True, text=True, timeout=60, check=False)
+    def run(*words: str) -> Said:
+        return command("--admin-url", node.admin_url, "shadow", *words)
 
-    assert "nobody can read it" in run("create", name, "--source", orders, "--allow", "User:a").stderr
+    assert "nobody can read it" in run("create", name, "--source", orders, "--allow", "User:a").err
     changed = run("set", name, "--allow", "User:*", "--auto-reset-backlog-entries", "5")
-    assert (changed.returncode, changed.stderr) == (0, "")
-    assert "behind 5 records" in changed.stdout
-    assert "nobody can read it" in run("set", name, "--allow-nobody").stderr
-    assert run("set", name).returncode == run("set", name, "--allow", "x").returncode == 2
-    assert run("set", name, "--allow", "User:a", "--allow-nobody").returncode == 2
-    assert run("set", unique("x"), "--allow-nobody").returncode == 3
+    assert (changed.code, changed.err) == (0, "")
+    assert "behind 5 records" in changed.out
+    assert "nobody can read it" in run("set", name, "--allow-nobody").err
+    assert run("set", name).code == run("set", name, "--allow", "x").code == 2
+    assert run("set", name, "--allow", "User:a", "--allow-nobody").code == 2
+    assert run("set", unique("x"), "--allow-nobody").code == 3

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import time
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
@@ -14,6 +11,8 @@ import pytest
 
 from sidecar.protocol.messages import groups as messages
 from tests.conftest import OwnKafka, StartNode, Unique
+from tests.http.paper_cli import Said
+from tests.http.paper_cli import run as command
 from tests.kafka.gateway.requests import request
 from tests.kafka.shadow.groups import commit, committed, cursors, member, shadow_of, write
 from tests.nodes import NodeProcess
@@ -209,28 +208,27 @@ def test_one_cursor_is_deleted_as_of_any_topic(
 def test_the_command_line_lists_and_moves_cursors(
     node: NodeProcess, services: Services, shadow: str, unique: Unique
 ) -> None:
-    sidecar = [Path(sys.executable).with_name("sidecar"), "--admin-url", node.admin_url, "cursor"]
     group = f"{unique('team')}/audit"
 
-    def run(*words: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run([*sidecar, *words], capture_output=True, text=True, timeout=60, check=False)
+    def run(*words: str) -> Said:
+        return command("--admin-url", node.admin_url, "cursor", *words)
 
     done = run("reset", shadow, "--group", group, "--to", "3")
-    assert (done.returncode, group in done.stdout) == (0, True), done.stderr
+    assert (done.code, group in done.out) == (0, True), done.err
     assert committed(services.kafka_bootstrap, group, shadow, 2) == [3, 3]
-    assert run("reset", shadow, "--group", group, "--to", "latest", "--partition", "1", "--yes").returncode == 0
+    assert run("reset", shadow, "--group", group, "--to", "latest", "--partition", "1", "--yes").code == 0
     assert committed(services.kafka_bootstrap, group, shadow, 2) == [3, 10]
-    assert run("reset", shadow, "--group", group, "--to", "2020-01-01T00:00:00Z").returncode == 0
+    assert run("reset", shadow, "--group", group, "--to", "2020-01-01T00:00:00Z").code == 0
     assert committed(services.kafka_bootstrap, group, shadow, 2) == [0, 0]
     listed = run("list", shadow)
-    rows = [line.split() for line in listed.stdout.splitlines() if line.startswith(group)]
+    rows = [line.split() for line in listed.out.splitlines() if line.startswith(group)]
     assert rows == [[group, "Empty", "0", "0", "0", "20", "20"], [group, "Empty", "0", "1", "0", "10", "10"]]
-    assert group in run("list", shadow, "-o", "json").stdout
-    assert run("list", unique("nothing")).returncode == 3
-    assert run("reset", shadow, "--group", group, "--to", "99").returncode == 2
-    assert run("reset", shadow, "--to", "1").returncode == 2
+    assert group in run("list", shadow, "-o", "json").out
+    assert run("list", unique("nothing")).code == 3
+    assert run("reset", shadow, "--group", group, "--to", "99").code == 2
+    assert run("reset", shadow, "--to", "1").code == 2
     with member(node.bootstrap, group, shadow):
-        assert run("reset", shadow, "--group", group, "--to", "latest").returncode == 4
+        assert run("reset", shadow, "--group", group, "--to", "latest").code == 4
 
 
 @pytest.mark.slow

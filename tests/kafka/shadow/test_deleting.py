@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
 from confluent_kafka.admin import AdminClient
 
 from tests.conftest import Unique
+from tests.http.paper_cli import Said
+from tests.http.paper_cli import run as command
 from tests.kafka.exclusive.producers import RawProducer
 from tests.nodes import NodeProcess
 from tests.rest import Rest, govern
@@ -99,17 +97,15 @@ def test_a_topic_with_an_owner_is_deleted_as_by_kafkas_own_tool(
 def test_the_command_asks_names_the_shadows_and_deletes(
     services: Services, node: NodeProcess, rest: Rest, orders: str, unique: Unique
 ) -> None:
-    sidecar, name = [Path(sys.executable).with_name("sidecar"), "--admin-url", node.admin_url, "topic"], unique("audit")
+    name = unique("audit")
     make(rest, orders, name)
 
-    def run(*words: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [*sidecar, *words], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60, check=False
-        )
+    def run(*words: str) -> Said:
+        return command("--admin-url", node.admin_url, "topic", *words)
 
     refused = run("delete", orders)
-    assert (refused.returncode, refused.stdout) == (4, "")
-    assert name in refused.stderr
-    assert run("delete", orders, "--force").returncode == 0
-    assert run("delete", orders, "--force").returncode == 3
-    assert run("delete", "__consumer_offsets").returncode == 2
+    assert (refused.code, refused.out) == (4, "")
+    assert name in refused.err
+    assert run("delete", orders, "--force").code == 0
+    assert run("delete", orders, "--force").code == 3
+    assert run("delete", "__consumer_offsets").code == 2

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import time
 import urllib.request
 from contextlib import ExitStack
 from datetime import datetime
-from pathlib import Path
 
 import pytest
 
 from sidecar.cluster.nodes import NodeAddress, Placement
 from sidecar.fanout.crowd import LEAST
 from tests.conftest import StartNode, Unique
+from tests.http.paper_cli import run as command
 from tests.kafka.shadow.groups import commit, member, shadow_of, write
 from tests.kafka.shadow.test_auto_reset import metric
 from tests.logs import read_log
@@ -73,8 +71,7 @@ def test_readers_groups_and_lag_are_told(
         assert set(found) == {shadow, unread}
         assert found[shadow] | {"last_read": None} == stats | {"last_read": None}
     assert "shadowReplication" not in rest.call("GET", "/v1/topics")[1]["items"][0]
-    sidecar = [Path(sys.executable).with_name("sidecar"), "--admin-url", node.admin_url, "shadow", "show", shadow]
-    shown = subprocess.run(sidecar, capture_output=True, text=True, timeout=60, check=True).stdout
+    shown = command("--admin-url", node.admin_url, "shadow", "show", shadow).out
     assert "longest lag    35\n" in shown
 
 
