@@ -95,6 +95,19 @@ def test_a_client_has_a_meter_from_the_moment_when_it_has_a_quota() -> None:
     assert limited.most_fetched == MOST_FETCHED
 
 
+async def test_who_is_over_a_quota_is_reported_and_nobody_else() -> None:
+    found, over = quotas(BY_USER), list[Any]()
+    found._hooks = cast(Any, SimpleNamespace(over_client_quota=lambda *what: over.append(what)))
+    limits = found.limits(client(token=True))
+    assert limits is not None
+    limit = next(each for each in limits.producer if each is not None)
+    assert found.use(limit, 1) == 0
+    assert not over
+    seconds = found.use(limit, 10_000)
+    assert seconds > 0
+    assert over == [(limit.quota, limit.level, seconds)]
+
+
 async def test_client_ids_without_number_hide_nobody_who_is_over() -> None:
     """A client may send each request under another client id."""
     found = quotas({"user": None, "client-id": None})

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 import pytest
@@ -15,6 +16,8 @@ from sidecar.gateway.leader_hints import LeaderHints
 from sidecar.protocol.errors import ErrorCode
 from sidecar.protocol.leaders import Found, Leader
 from sidecar.protocol.metadata import Broker, ClusterState, PartitionState, TopicState
+from sidecar.protocol.produce import ProduceResult
+from sidecar.protocol.produce_upstream import FIRST_WITH_LEADERS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -148,3 +151,10 @@ def test_what_a_broker_says_to_a_share_consumer_is_learnt(
 ) -> None:
     hints.learn_shared(shared((UUID(int=2), 0, error), (NOBODYS, 0, error), leader=2, epoch=epoch))
     assert view.leader(b"owned", 0) == leader
+
+
+@pytest.mark.parametrize("version", [FIRST_WITH_LEADERS - 1, FIRST_WITH_LEADERS])
+def test_an_answer_to_produce_names_leaders_in_versions_that_can(hints: LeaderHints, version: int) -> None:
+    exchange: Any = SimpleNamespace(version=version, correlation_id=1)
+    answer = hints.produced(exchange, "INSIDE", [ProduceResult(b"owned", 0, MOVED)], 0, None)
+    assert (b"node-8" in answer) is (version >= FIRST_WITH_LEADERS)

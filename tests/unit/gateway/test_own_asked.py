@@ -46,6 +46,11 @@ def test_what_is_wrong_with_a_request_is_named(fields: dict[str, Any], said: str
         asked(string("leader"), **fields)
 
 
+def test_what_is_claimed_twice_is_named() -> None:
+    with pytest.raises(BadRequestError, match="'b' is claimed twice"):
+        asked(string("a"), string("b"), string("c"), string("b"))
+
+
 def test_a_request_claims_something_and_nothing_twice() -> None:
     with pytest.raises(BadRequestError, match="1 to 1000 claims, not 0"):
         asked()

@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 from uuid import UUID
 
 import pytest
@@ -24,6 +24,7 @@ from sidecar.network.request import Exchange, Request
 from sidecar.network.tasks import Tasks
 from sidecar.protocol.api import OWN, RELEASE, WATCH
 from sidecar.protocol.caller import DisconnectedError
+from sidecar.protocol.errors import ErrorCode, KafkaError
 from sidecar.protocol.ids import Offset
 from sidecar.protocol.primitives import I32
 from sidecar.protocol.session import Caller, Session
@@ -724,6 +725,23 @@ def test_a_session_that_comes_back_after_its_grace_is_the_last_in_every_queue(pl
         assert (await next_one).error == control.NONE
         await second.release(C)
         assert (await back).error == control.NONE
+
+    play(story)
+
+
+def test_a_set_whose_coordinator_ends_before_it_waits_keeps_no_place(play: Any) -> None:
+    async def story(node: Node) -> None:
+        def ended(*_: object) -> NoReturn:
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "another node coordinates")
+
+        owner, first, second = (Client(node, number) for number in (7, 8, 9))
+        await owner.own(A, "leader")
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(node.coordinator, "wait", ended)
+            answer = await first.own(B, "leader", 0, mode=WAITING, wait_s=60.0)
+        assert control.TIMED_OUT not in (answer.error, *errors(answer))
+        assert answer.error
+        assert (await second.own(C, 0)).error == control.NONE
 
     play(story)
 

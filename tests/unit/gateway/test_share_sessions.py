@@ -251,6 +251,28 @@ def test_what_was_not_acknowledged_stays_so_whatever_comes_later() -> None:
     assert (found["acknowledge_error_code"], found["records"]) == (6, b"records")
 
 
+def test_an_acknowledgement_that_failed_at_one_broker_has_failed() -> None:
+    gathered = Gathered()
+    for code in (0, 6, 0):
+        gathered.take(answer(part(0, acknowledge_error_code=code)))
+    ((found,),) = (topic["partitions"] for topic in gathered.fetched()["responses"])
+    assert found["acknowledge_error_code"] == 6
+
+
+@pytest.mark.parametrize(("first", "second", "expected"), [(b"", b"", False), (b"r", b"", True), (b"", b"r", True)])
+def test_an_answer_with_records_of_any_broker_has_some(first: bytes, second: bytes, expected: bool) -> None:
+    gathered = Gathered()
+    gathered.take(answer(part(0, first)))
+    gathered.take(answer(part(1, second)))
+    assert gathered.has_records is expected
+
+
+def test_an_answer_with_an_error_is_worth_as_much_as_one_with_records() -> None:
+    gathered = Gathered()
+    gathered.take(answer(part(0, error_code=6)))
+    assert gathered.has_records
+
+
 def test_a_partition_of_which_only_acknowledgements_were_asked_has_all_that_others_have() -> None:
     gathered = Gathered()
     gathered.not_acknowledged([(TOPIC, 0)], 6)
