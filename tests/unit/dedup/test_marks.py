@@ -358,6 +358,13 @@ def test_there_is_room_until_the_table_is_full() -> None:
     assert (len(marks), marks.evicted) == (1, 0)
 
 
+def test_the_last_room_is_used_before_any_name_is_forgotten() -> None:
+    marks = full(100)
+    assert marks.forget(b"n50")
+    assert marks.make_room([ME], nobody)
+    assert (len(marks), marks.evicted) == (99, 0)
+
+
 def test_the_name_that_wrote_least_lately_makes_room() -> None:
     marks = full(4)
     assert marks.make_room([ME], nobody)
