@@ -53,6 +53,7 @@ from tests.sim.redis import SimRedis
 from tests.unit.dedup.paper import Rec, batch, ids_of, recs
 
 TOPIC = "orders"
+FIRST = TopicPartition(TOPIC, 0)
 PRODUCE = 0
 REFUSED = 44
 
@@ -159,11 +160,11 @@ class World:
 
     async def delete_before(self, offset: int) -> None:
         """Let the log of partition 0 begin at an offset."""
-        await self.kafka.delete_records(TopicPartition(TOPIC, 0), Offset(offset))
+        await self.kafka.delete_records(FIRST, Offset(offset))
 
-    def lose(self, offset: int) -> None:
-        """Let the log of partition 0 end at an offset, as after an unclean election."""
-        replica = self.kafka.cluster.replica(TOPIC, 0)
+    def lose(self, offset: int, partition: TopicPartition = FIRST) -> None:
+        """Let a log end at an offset, as after an unclean election."""
+        replica = self.kafka.cluster.replica(*partition)
         assert replica is not None
         replica.truncate(offset)
 

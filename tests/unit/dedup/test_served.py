@@ -15,13 +15,11 @@ from sidecar.protocol import limits
 from sidecar.protocol.caller import DisconnectedError
 from sidecar.protocol.calls.logs import FetchPartition, ListOffsets, OffsetAt
 from sidecar.protocol.errors import KafkaError
-from sidecar.protocol.ids import TopicPartition
 from tests.sim.kafka import errors
 from tests.unit.dedup.paper import Rec
-from tests.unit.dedup.served import PRODUCE, TOPIC, Answer, World, WorldLoop, ids_by_name
+from tests.unit.dedup.served import FIRST, PRODUCE, TOPIC, Answer, World, WorldLoop, ids_by_name
 
 AGAIN, TOO_LATE, OUT_OF_ORDER, REFUSED, INVALID = 5, 7, 45, 44, 87
-FIRST = TopicPartition(TOPIC, 0)
 SNAPSHOTS = "__sidecar_c_snapshots"
 
 
@@ -539,16 +537,20 @@ async def test_ids_that_are_lost_stop_their_partition_until_an_operator_decides(
     assert (await (await other.client(bases={0: 2, 1: 2})).send(3)).error == 0
 
 
-async def test_a_topic_that_was_created_again_has_no_ids_of_the_former_one(world: World) -> None:
+@pytest.mark.parametrize("records", [0, 5])
+async def test_a_topic_that_was_created_again_has_no_ids_of_the_former_one(world: World, records: int) -> None:
+    """However long its log is by then."""
     node = await world.serving()
     client = await node.client()
     assert (await client.send(5)).error == 0
     await node.ids.save_all()
     await world.kafka.delete(TOPIC)
     await world.topic()
+    if records:
+        assert not (await world.kafka.produce(FIRST, None, count=records)).error
     await node.serve()
     assert node.known() == {}
-    assert await (await node.client()).send(1) == (0, 1)
+    assert await (await node.client()).send(1) == (0, records + 1)
 
 
 async def test_a_topic_that_is_created_again_behind_its_fence_needs_another_one(world: World) -> None:
@@ -773,8 +775,26 @@ async def test_what_no_snapshot_covers_in_time_is_left_out(world: World) -> None
     assert world.kafka.now() - began < 1
 
 
+async def test_numbers_of_snapshots_go_on_from_the_copy_in_redis(world: World) -> None:
+    node = await world.serving()
+    client = await node.client()
+    for sequence_id in (1, 2):
+        assert (await client.send(sequence_id)).error == 0
+        await node.ids.save_all()
+    world.lose(0, node.changelog.snapshots_of(TOPIC))
+    other = await world.node()
+    await other.serve()
+    assert other.known() == {b"me": 2}
+    await other.ids.save_all()
+    assert (await written(world)).number == 3
+
+
 async def test_whether_a_producer_id_is_covered(world: World) -> None:
     node = await world.serving(1, "1")
+    other = await world.node()
+    await other.serve(waits=False)
+    assert not other.ids.is_covered(other.stamps["0"].producer_id, 0)
+    await node.serve("1")
     producer, beside = node.stamps["0"].producer_id, node.stamps["1"].producer_id
     assert not node.ids.is_covered(producer, 0)
     await node.ids.save_all()
