@@ -11,8 +11,16 @@ from tests.sim.kafka.direct import JumpLoop
 from tests.unit.exclusive.world import World
 
 
+class _Loop(JumpLoop):
+    """On a machine that is up for a while."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._clock.now = 1_000.0
+
+
 def pytest_asyncio_loop_factories() -> dict[str, type[JumpLoop]]:
-    return {"jump": JumpLoop}
+    return {"jump": _Loop}
 
 
 @pytest.fixture

@@ -27,8 +27,9 @@ from tests.wait import wait_until
 class World:
     """Kafka and Redis."""
 
-    def __init__(self) -> None:
-        self.kafka = SimulatedKafka()
+    def __init__(self, **settings: Any) -> None:
+        """`settings`: of `tests.sim.kafka.ClusterSettings`."""
+        self.kafka = SimulatedKafka(**settings)
         self.redis = SimRedis(SimLoop(), lambda: self.kafka.wall_ms() / 1000)
         self._names = count(1)
 

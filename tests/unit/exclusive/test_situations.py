@@ -1,0 +1,146 @@
+"""What stands behind an answer: leaders that confirmed, records that the next node needs, an owner's grace."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from metadata.ownership import AccessMode
+from sidecar.dedup.reply import Reply
+from sidecar.forwarder.outcome import Outcome
+from sidecar.protocol.batch import read_header
+from sidecar.protocol.messages.transactions import DESCRIBE_PRODUCERS
+from tests.kafka.exclusive.producers import batch_of, id_headers
+from tests.kafka.exclusive.room import until
+from tests.kafka.gates import REDIS_AWAY
+from tests.wait import wait_until
+
+if TYPE_CHECKING:
+    from tests.kafka.exclusive.room import Room
+    from tests.unit.exclusive.world import World
+
+OK, BUSY, MOVED, AGAIN, REFUSED, REPEAT, STALE, FENCED = 0, 5, 6, 7, 44, 46, 47, 90
+FENCING = "mode=exclusive_with_fencing"
+
+
+async def owner_in_redis(room: Room, topic: str) -> str | None:
+    stored = (await room.governed.services.store.ownership(topic)).owner
+    return None if stored is None else stored.session
+
+
+def leader_of(world: World, topic: str, partition: int) -> int:
+    return world.kafka.cluster.leader(topic, partition)
+
+
+# The owner's grace ----------------------------------------------------------------------------------------------------
+
+
+async def test_redis_keeps_an_owner_that_may_still_come_back(world: World) -> None:
+    """A claim that fails takes nothing from it: no node may give the topic away before its grace is over."""
+    async with world.room() as room:
+        topic = await world.govern(room)
+        owner = room.connect("owner")
+        assert await owner.send(topic, b"0") == OK
+        room.crash()
+    async with world.room(node_id=2, grace=30.0) as room:
+        fencer = room.connect(f"fencer;{FENCING}")
+        room.gates.fail("claim", REDIS_AWAY)
+        assert await fencer.send(topic, sequence=0) in (BUSY, MOVED)
+        assert await owner_in_redis(room, topic) == f"pid:{owner.producer_id}"
+        back = room.connect("owner", producer_id=owner.producer_id)
+        await until(lambda: back.send(topic, b"1", sequence=1))
+        assert room.topic(topic).generation == 1
+    assert await world.log(topic) == [b"0", b"1"]
+
+
+async def test_an_owner_that_did_not_come_back_is_released_before_the_next_one_claims(world: World) -> None:
+    async with world.room() as room:
+        topic = await world.govern(room)
+        owner = room.connect("owner")
+        assert await owner.send(topic, b"0") == OK
+        room.crash()
+    async with world.room(node_id=2, grace=1.0) as room:
+        heir = room.connect("heir")
+        assert await heir.send(topic, sequence=0) in (MOVED, AGAIN, BUSY)
+        await until(lambda: heir.send(topic, b"1", sequence=0))
+        passed = room.gates.passed
+        assert passed.index("release") < len(passed) - 1 - passed[::-1].index("claim")
+        assert room.topic(topic).generation == 2
+
+
+# Leaders that do not confirm ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("slow", [0, 1, 2])
+async def test_nobody_writes_before_every_leader_has_confirmed_the_fence(world: World, room: Room, slow: int) -> None:
+    topic = await world.govern(room, 3)
+    owner, rival = room.connect("owner"), room.connect(f"rival;{FENCING}")
+    assert await owner.send(topic, b"0", partition=slow) == OK
+    behind = world.kafka.cluster.brokers[leader_of(world, topic, slow)]
+    asked = room.gates.hold("EndTxn")
+    claim = rival.begin(topic, b"1", partition=(slow + 1) % 3)
+    await asked.reached()
+    records = room.gates.passed.count("ProduceBatch")
+    behind.keep_back(lambda request: request.key == DESCRIBE_PRODUCERS.key)
+    asked.open()
+    await world.kafka.pause(1.5)
+    assert not claim.done()
+    assert room.gates.passed.count("ProduceBatch") == records, "it counts as fenced"
+    behind.keeps_back = None
+    behind.give_out()
+    if (await claim).error != OK:
+        await until(lambda: rival.send(topic, b"1", partition=(slow + 1) % 3, sequence=0))
+    assert await owner.send(topic, b"x", partition=slow, sequence=1) == FENCED
+
+
+# Epochs that are over -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("ids", [False, True])
+@pytest.mark.parametrize("partition", [0, 1], ids=["used", "new"])
+async def test_what_comes_to_an_epoch_that_is_over_goes_nowhere(
+    world: World, room: Room, ids: bool, partition: int
+) -> None:
+    """A batch that was looked into by a thread may come when its epoch is closed, and be the first of its partition."""
+    topic = await world.govern(room, deduplication=ids)
+    owner = room.connect("owner")
+    await until(lambda: owner.send_ids(topic, [1], sequence=0))
+    epoch = room.topic(topic).writer.epoch
+    assert epoch is not None
+    room.topic(topic).reopen()
+    written = await world.log(topic, partition)
+    batch = batch_of([b"late"], owner.producer_id, 0, 1 - partition, headers=[id_headers(2)])
+    answers: list[Outcome] = []
+    assert room.governed.forwarder.admit(len(batch))
+    header = read_header(batch, 0, len(batch))
+    epoch.append(partition, header, memoryview(batch), 10_000, Reply(answers.append))
+    await wait_until(lambda: answers, "an answer")
+    assert [answer.error for answer in answers] == [MOVED]
+    await world.kafka.pause(1.0)
+    assert await world.log(topic, partition) == written
+
+
+# The next node --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mode", [AccessMode.EXCLUSIVE, AccessMode.SHARED])
+async def test_a_raised_epoch_is_known_to_the_next_node(world: World, mode: AccessMode) -> None:
+    """Else it would take what was written under the raised epoch for nobody's, or a repeat for a new batch."""
+    async with world.room() as room:
+        topic = await world.govern(room, mode=mode)
+        owner = room.connect("owner")
+        for partition in (0, 1):
+            assert await owner.send(topic, b"0", partition=partition, sequence=0) == OK
+        await until(lambda: owner.send(topic, b"1", sequence=0, epoch=1))
+        assert await owner.send(topic, b"2", sequence=1, epoch=1) == OK
+        room.crash()
+    async with world.room(node_id=2, grace=30.0) as room:
+        back = room.connect("owner", producer_id=owner.producer_id)
+        await until(lambda: back.send(topic, b"3", sequence=2, epoch=1))
+        assert await back.send(topic, b"2", sequence=1, epoch=1) in (OK, REPEAT)
+        assert await back.send(topic, b"x", sequence=3, epoch=0) == STALE
+        assert await back.send(topic, b"1", partition=1, sequence=1) == OK
+        assert await back.send(topic, b"0", partition=1, sequence=0) in (OK, REPEAT)
+    assert await world.log(topic) == [b"0", b"1", b"2", b"3"]
+    assert await world.log(topic, 1) == [b"0", b"1"]
