@@ -22,6 +22,8 @@ from tests.wait import wait_for
 
 from .ownctl import OwnCtl, token_of
 
+pytestmark = pytest.mark.slow
+
 Start = Callable[..., OwnCtl]
 
 PATIENT: dict[str, Any] = {"mode": WAIT, "wait_ms": 10_000}
