@@ -109,7 +109,7 @@ def test_a_run_measures_both_says_so_and_leaves_nothing(
     assert found["ratio"].keys() == {"records_per_second", "p50", "p99", "p99_9"}
     assert "round 2 of 2: direct" in done.err
     assert ('"policy.set"' in node.log) is bool(options), "an ordinary topic gets no policy"
-    assert left(services) == []
+    wait_for(lambda: left(services) == [], "the topics to be gone", 20)
     assert governed(node) == []
 
 
@@ -129,11 +129,11 @@ def test_without_a_kafka_that_can_be_reached_it_ends_with_5_or_measures_the_node
     assert nowhere in refused.err
     assert "--no-direct" in refused.err
     assert refused.out == ""
-    assert left(services) == []
+    wait_for(lambda: left(services) == [], "the topics to be gone", 20)
     alone = json.loads(bench(node, "--no-direct", *SMALL, "--rounds", "1", "-o", "json").out)
     Draft202012Validator(SCHEMA).validate(alone)
     assert (alone["throughput"].keys(), alone["ratio"]) == ({"node"}, None)
-    assert left(services) == []
+    wait_for(lambda: left(services) == [], "the topics to be gone", 20)
     node.stop()
     assert "no node answers" in bench(node, "--no-direct", code=5).err
 
@@ -166,7 +166,7 @@ def test_a_run_that_is_ended_deletes_its_topics(node: NodeProcess, services: Ser
     finally:
         process.kill()
         process.wait()
-    assert left(services) == []
+    wait_for(lambda: left(services) == [], "the topics to be gone", 20)
     assert governed(node) == []
     assert "left behind" not in (tmp_path / "err").read_text()
 
