@@ -32,8 +32,8 @@ from sidecar.forwarder.lane import Lane
 from sidecar.forwarder.sequences import Verdict
 from sidecar.gateway.severing import Severing
 from sidecar.gateway.source_check import _CORRELATION, _Check
+from sidecar.ownership import step
 from sidecar.ownership.state import Owned
-from sidecar.ownership.step import Act, ClaimEnded
 from sidecar.protocol.caller import BadAnswerError, FencedError, decode_frame
 from sidecar.protocol.errors import ErrorCode
 from sidecar.resources.commits import Commits
@@ -489,12 +489,12 @@ def _elected(call: Any, controller: Any, topic: str, *args: Any, **named: Any) -
 
 @_at(GovernedTopic, "apply")
 def _applied(call: Any, topic: Any, event: Any, *args: Any) -> Any:
-    if isinstance(event, ClaimEnded):
+    if isinstance(event, step.ClaimEnded):
         _note("turn in queue", event.session in topic.state.places)
-    verdict = call(topic, event, *args)
-    if verdict is not None and verdict.act is Act.LATER:
-        _note("meets its ghost", isinstance(topic.state.holder, Owned))
-    return verdict
+    effects = call(topic, event, *args)
+    is_later = any(isinstance(effect, step.Verdict) and effect.act is step.Act.LATER for effect in effects)
+    _note("meets its ghost", is_later and isinstance(topic.state.holder, Owned))
+    return effects
 
 
 @_at(GovernedTopic, "policy_changed")
