@@ -306,7 +306,7 @@ def _renewed(rng: random.Random, history: History) -> History:
 
 
 _CORNERS: Final[dict[Callable[[random.Random, History], History], float]] = {
-    _returns: 2, _stops: 3, _leaderless: 2, _ghost: 2, _refused_raise: 3, _dropped_raise: 5,
+    _returns: 1, _stops: 2, _leaderless: 2, _ghost: 4, _refused_raise: 3, _dropped_raise: 5,
     _given_up: 4, _failed_in_front: 3, _moved_in_silence: 2, _queue_ends: 3, _ends_at_work: 2.5, _two_coordinators: 2,
     _lost_ids: 2.5, _again_in_flight: 4, _silent_leader: 2.5, _several: 1, _renewed: 1.5, crossings.repeats: 3,
 }  # fmt: skip
