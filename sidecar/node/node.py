@@ -125,7 +125,7 @@ class Node(Parts):
                 "keep-alive": rooms.keeper.run,
                 "snapshots": rooms.governed.keep_ids,
                 "policies of clients": ClientPolicies(rooms.governed).run,
-                "claims": rooms.claims.lease.run,
+                "claims": rooms.claims.run,
                 "shadows": rooms.shadow_keeper.run,
                 "cursors": rooms.cursors.keep,
                 "ownerships": ownerships.run,
@@ -286,7 +286,7 @@ class Node(Parts):
         if rooms is not None:
             grace, limit = settings.disconnect_grace_ms / 1000, settings.queue_limit
             rooms.governed.limit(disconnect_grace=grace, queue_limit=limit)
-            rooms.claims.state.limit(
+            rooms.claims.limit(
                 disconnect_grace=grace, queue_limit=limit, principal_limit=settings.max_claims_per_principal
             )
             rooms.forwarder.buffer_bytes = settings.retry_buffer_bytes
@@ -325,7 +325,7 @@ class Node(Parts):
         if rooms is not None:
             await rooms.membership.beat_now()
             await rooms.governed.drain()
-            await rooms.claims.lease.drain()
+            await rooms.claims.drain()
             await rooms.forwarder.drain()
             await rooms.gateway.finish()
 

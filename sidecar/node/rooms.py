@@ -23,10 +23,8 @@ from sidecar.network.tasks import Loops
 from sidecar.node.limits import kafka_quotas
 from sidecar.node.parts import Parts, Rooms
 from sidecar.resources.coordinator import Coordinator
-from sidecar.resources.lease import CoordinatorLease
 from sidecar.resources.limits import ClaimLimits
 from sidecar.resources.readers import ReaderClaims
-from sidecar.resources.state import ClaimsState
 from sidecar.security.acls import Operation, Rules, parse_super_users
 from sidecar.shadow.catalog import ShadowCatalog
 from sidecar.shadow.cursor_room import CursorRoom
@@ -61,22 +59,21 @@ def compose(node: Parts, gateway: Gateway, changelog: Changelog) -> Rooms:
     governed.catalog.clients_govern = settings.govern_by_client_id
     governed.start()
     gateway.refusals.write = governed.events.client_refused
-    known_claims = ClaimsState(
+    claims = Coordinator(
         services,
         node.nodes,
         gateway.tasks,
         node.hooks,
+        ClaimLimits(settings.queue_limit, settings.max_claims_per_principal),
         reconnect_grace=settings.reconnect_grace_ms / 1000,
         disconnect_grace=settings.disconnect_grace_ms / 1000,
-        limits=ClaimLimits(settings.queue_limit, settings.max_claims_per_principal),
     )
-    claims = Coordinator(known_claims)
     loops = Loops(gateway.tasks, node.hooks.loop_failed)
     membership = Membership(
         node.store,
         node.nodes,
         node.registration,
-        Leases(governed, claims.lease),
+        Leases(governed, claims),
         failed=node.hooks.redis_failed,
         restored=node.hooks.redis_restored,
         loops=loops,
@@ -131,7 +128,7 @@ def _has_exclusive_reader(governed: GovernedTopics, resolver: NameResolver, name
 class Leases:
     """Implements `sidecar.cluster.nodes.Asserted`."""
 
-    def __init__(self, governed: GovernedTopics, claims: CoordinatorLease) -> None:
+    def __init__(self, governed: GovernedTopics, claims: Coordinator) -> None:
         self._governed = governed
         self._claims = claims
 

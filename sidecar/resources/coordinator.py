@@ -1,69 +1,126 @@
-"""The coordinator of free strings and reader claims: the room's interface on every node. It writes grants, releases and
-the ends of sessions to the log.
+"""The coordinator of free strings and reader claims: the room's interface on every node, and the right to coordinate.
 
-The rules are in `claim_table`, the right to write in `lease` and `epoch`, the order of what is written in `commits`.
-This module connects them with connections and sessions. All of it runs in one event loop. It sends no answers: the
-handler of a request asks `ready`, then `look`, then `take` or `wait`, and asks again when a listener of
-`ClaimsState` is called.
+`claims` decides what follows from an event; this module carries it out: it appends changes to the log, closes
+connections, and gives news to its listeners. All of it runs in one event loop. It sends no answers: the handler of a
+request asks `ready`, then `look`, then `take` or `wait`, and asks again when there is news of its token.
+
+One node at a time has the right, by a lease in Redis and the fence of a slot in Kafka. Kafka makes it safe: a replaced
+coordinator that has not noticed it cannot append any more. When it notices, it closes the connections whose claims
+ended with its epoch. The node asks Redis for the coordinator, and asks again before each batch of claims: while Redis
+does not answer, nothing new is claimed, and owners keep what they own.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Generator, Iterable
 from contextlib import suppress
 from functools import partial
-from typing import Final
+from typing import Final, Protocol, TypeAlias
 
+from metadata import MetadataUnavailable
+from metadata.lease import Lease, Sent
+from metadata.nodes import ServeStatus
 from sidecar.access.prospects import Prospect
-from sidecar.changelog import ChangelogError, Key
+from sidecar.access.services import NodeServices
+from sidecar.changelog import FAILURES, MASTER_SLOT, ChangelogError, Entry, Key, Kind, claimed
+from sidecar.changelog import Change as LogChange
+from sidecar.cluster.nodes import NodeDirectory
+from sidecar.network.slices import in_slices
+from sidecar.network.tasks import Tasks
+from sidecar.protocol.caller import FencedError
 from sidecar.protocol.errors import ErrorCode, KafkaError
 from sidecar.protocol.ids import Offset
 from sidecar.protocol.session import Session
-from sidecar.resources.claim_table import Change
-from sidecar.resources.commits import Commits, Work, may_be_too_large, too_large
-from sidecar.resources.lease import CoordinatorLease
-from sidecar.resources.requests import Asker, ClaimVerdict, Request
-from sidecar.resources.state import ClaimsState
+from sidecar.resources.claim_table import Change, ClaimTable
+from sidecar.resources.claims import ENDED_AT_ONCE, Claim, Claims, End, Intent, News, Release, Stored
+from sidecar.resources.commits import Commits, Work
+from sidecar.resources.epoch import (
+    CLAIMS,
+    CoordinatorEpoch,
+    fencing_token,
+    keep_alive,
+    keep_alive_interval,
+    open_epoch,
+)
+from sidecar.resources.limits import ClaimLimits
+from sidecar.resources.requests import BUSY, Asker, ClaimVerdict, Request, shown
 from sidecar.v1 import control_pb2 as control
 from sidecar.v1 import state_pb2 as state
 
+_NAME: Final = CLAIMS.encode()
+_SERVING: Final = Key(Kind.SERVING, CLAIMS, MASTER_SLOT)
 _SEEN_S: Final = 10.0
-_LONGEST_ADDRESS: Final = "?" * 256
-_NOTHING: Final = Change()
-_ENDED_AT_ONCE: Final = 500
-"""About how many claims, and places, of a session that has ended are released at a time."""
+_TICK_S: Final = 0.5
+_CONFIRM_S: Final = 5.0
+_AGAIN_S: Final = 5.0
+_DRAIN_S: Final = 5.0
+_KEPT_ALIVE_SHARE: Final = 0.8
+_TOLD_AT_ONCE: Final = 500
+_CLOSED_AT_ONCE: Final = 100
+
+Listener: TypeAlias = Callable[[bytes, Collection[Key]], None]
+
+
+class ClaimEvents(Protocol):
+    """Events of claims, for metrics and logs."""
+
+    def claims_answered(self, outcome: str, resources: int) -> None:
+        """`outcome`: granted, released, lost, ended, or the name of an error in lower case."""
+
+    def claims_granted(self, resource: str, resources: int, generation: int, session: str, deposed: str | None) -> None:
+        """A request was granted: its first resource, their number, its session, and one deposed session, if any."""
+
+    def claims_let_go(self, resource: str, resources: int, session: str) -> None: ...
+    def coordinator_changed(self, coordinates: bool, claims: int, reason: str) -> None: ...
+    def claims_failed(self, error: BaseException) -> None: ...
 
 
 class Coordinator:
-    """Grants and releases claims. `state`: what this node knows of them, and its listeners. `lease`: the right to
-    coordinate.
+    """Grants and releases claims while this node has the right to. `claims`: what it knows of them; `listeners` get the
+    news of each token: its turn has come, it lost claims (their keys) or its places, or this node no longer
+    coordinates. Times in seconds.
     """
 
-    def __init__(self, state: ClaimsState) -> None:
-        self.state = state
-        self.lease = CoordinatorLease(state, self._pass_time)
-
-    @property
-    def coordinates(self) -> bool:
-        """Whether this node coordinates."""
-        return self.state.coordinates
-
-    async def ready(self) -> None:
-        """See `CoordinatorLease.ready`."""
-        await self.lease.ready()
+    def __init__(
+        self,
+        services: NodeServices,
+        nodes: NodeDirectory,
+        tasks: Tasks,
+        events: ClaimEvents,
+        limits: ClaimLimits,
+        *,
+        reconnect_grace: float,
+        disconnect_grace: float,
+    ) -> None:
+        self.claims = Claims(services.node_id, limits, disconnect_grace)
+        self.listeners: list[Listener] = []
+        self.serving = False
+        self.draining = False
+        self.epoch: CoordinatorEpoch | None = None
+        self.commits: Commits | None = None
+        self._services = services
+        self.nodes = nodes
+        self._tasks = tasks
+        self._events = events
+        self._reconnect_grace = reconnect_grace
+        self._opening: asyncio.Task[KafkaError | None] | None = None
+        self._telling: asyncio.Task[None] | None = None
+        """Reports the end of the last epoch."""
+        self._fenced_at = self._fence_due = 0.0
+        self._clock = services.changelog.clock
+        self._lease = Lease(services.store.lease_ms, clock=self._clock.elapsed)
+        self._beat_sent: Sent | None = None
+        self._woken = asyncio.Event()
+        self._unsubscribe = services.changelog.tailer.subscribe(self._logged, Kind.CLAIM, _SERVING)
 
     # Claiming -----------------------------------------------------------------------------------------------------
 
     def look(self, request: Request) -> ClaimVerdict:
-        """Return the verdict on a request, by the claims that are in the log. Changes nothing."""
-        if self.state.epoch is None:
-            return ClaimVerdict(Prospect.BUSY)
-        verdict = self.state.table.judge(request)
-        if verdict.prospect is Prospect.READY and may_be_too_large(request, self.state.table.owners):
-            change = self.state.table.grant(request, verdict, self.state.wall_ms(), _LONGEST_ADDRESS)
-            return too_large(request, change) or verdict
-        return verdict
+        """Return the verdict on a request, by the claims that are in the log; BUSY if this node does not coordinate.
+        Changes nothing.
+        """
+        return BUSY if self.epoch is None else self.claims.look(request, self._clock.now_ms())
 
     async def take(self, asker: Asker, request: Request) -> ClaimVerdict:
         """Judge a request again, and if it is READY, write its claims. Returns once this node's view has them, or 10 s
@@ -72,65 +129,38 @@ class Coordinator:
         Closes the connections of deposed sessions. Any other verdict changes nothing. Raises `KafkaError` 6
         NOT_LEADER_OR_FOLLOWER if this node no longer coordinates, 5 LEADER_NOT_AVAILABLE if nothing can be claimed now.
         """
-        commits, done = self._writing(), self._awaited()
-        self.state.sessions.bind(asker, request.session)
-        verdict = ClaimVerdict(Prospect.BUSY)
-
-        def touched() -> Collection[Key]:
-            return [wish.key for wish in request.wishes]
-
-        def decide() -> Change:
-            nonlocal verdict
-            verdict, change = self._decide(asker, request)
-            return change
-
-        granted, over = partial(self._granted, asker), partial(_settle, done)
-        commits.submit(Work(touched, decide, granted, over, request.token, request.session, claims=True))
+        commits, claim = self._writing(), Claim(asker, request)
+        self.claims.sessions.bind(asker, request.session)
         try:
-            last = await done
+            last = await self._stored(commits, claim)
         except KafkaError:
-            self.state.events.claims_answered("unavailable", len(request.wishes))
+            self._events.claims_answered("unavailable", len(request.wishes))
             raise
-        self._count(verdict)
+        self._count(claim.verdict)
         await self._seen(last)
-        return verdict
-
-    def _decide(self, asker: Asker, request: Request) -> tuple[ClaimVerdict, Change]:
-        """Return the verdict on a request whose turn has come, and its change."""
-        if not self._may_hold(asker, request.session):
-            return ClaimVerdict(Prospect.BUSY), _NOTHING  # the client is disconnected and cannot get the answer
-        verdict = self.state.table.judge(request)
-        if verdict.prospect is not Prospect.READY:
-            return verdict, _NOTHING
-        change = self.state.table.grant(request, verdict, self.state.wall_ms(), asker.address)
-        refusal = too_large(request, change)
-        return (verdict, change) if refusal is None else (refusal, _NOTHING)
+        return claim.verdict
 
     def wait(self, asker: Asker, request: Request) -> ClaimVerdict:
-        """Enter a request into all of its queues unless it is refused, and return the verdict.
-        A READY request is entered too: it waits for resources of another room, and later requests must not overtake it.
-        It stays in the queues until `leave`, or the end of the session.
+        """Enter a request into all of its queues unless it is refused, and return the verdict. It stays in the queues
+        until `leave`, or the end of the session.
 
         Raises `KafkaError` 6 NOT_LEADER_OR_FOLLOWER if this node no longer coordinates.
         """
         self._writing()
-        verdict = self.look(request)
-        if verdict.prospect is Prospect.WAIT or (
-            verdict.prospect is Prospect.READY and self.state.table.has_room_for(request)
-        ):
-            self.state.sessions.bind(asker, request.session)
-            if request.token not in self.state.table.waiting.by_token:
-                self._count(verdict)
-            self.state.happened(self.state.table.wait(request, self.state.wall_ms()))
+        is_new = not self.is_waiting(request.token)
+        verdict, news = self.claims.waits(asker, request, self._clock.now_ms())
+        if is_new and self.is_waiting(request.token):
+            self._count(verdict)
+        self._give(news)
         return verdict
 
     def is_waiting(self, token: bytes) -> bool:
         """Return whether a request is in the queues."""
-        return token in self.state.table.waiting.by_token
+        return token in self.claims.table.waiting.by_token
 
     def leave(self, tokens: Iterable[bytes]) -> None:
         """Remove requests from their queues; ignores those that are in none."""
-        self.state.happened(self.state.table.leave(tokens))
+        self._give(self.claims.left(tokens))
 
     async def release(self, token: bytes, keys: Collection[Key] | None = None) -> None:
         """Release the token's claims to `keys`, or all its claims and queue places; may be repeated.
@@ -138,131 +168,407 @@ class Coordinator:
         Returns once the release is in the log. Raises `KafkaError` 6 NOT_LEADER_OR_FOLLOWER if this node no longer
         coordinates, 5 LEADER_NOT_AVAILABLE if it cannot be written now.
         """
-        commits, done = self._writing(), self._awaited()
-
-        def touched() -> Collection[Key]:
-            owned = self.state.table.keys_of_token(token)
-            return owned if keys is None else owned.intersection(keys)
-
-        def decide() -> Change:
-            self.leave([token])
-            return self.state.table.release(touched())
-
-        commits.submit(Work(touched, decide, self._let_go, partial(_settle, done), token))
-        await self._seen(await done)
+        await self._seen(await self._stored(self._writing(), Release(token, keys)))
 
     def lost_by(self, token: bytes) -> Collection[Key]:
         """Return the keys that a token was granted, or waited for, and lost, as far as this node has read the log."""
-        return self.state.lost.of(token)
+        return self.claims.lost.of(token)
 
     def bind(self, asker: Asker, session: str) -> None:
         """Note that a connection speaks for a session (Own, Watch). Raises `KafkaError` 42 INVALID_REQUEST beyond 1,000
         sessions.
         """
-        self.state.sessions.bind(asker, session)
+        self.claims.sessions.bind(asker, session)
 
     def connection_closed(self, connection: int) -> None:
         """Note that a client's connection has closed; end the sessions that end with it."""
-        self.end(self.state.sessions.closed(connection, self.state.now()))
-        self.lease.wake()  # a session's grace may end before the next tick
+        self._submit(self.claims.closed(connection, self._clock.elapsed()))
+        self._woken.set()  # a session's grace may end before the next tick
 
-    def end(self, sessions: Iterable[str]) -> None:
-        """End sessions: release their claims and queue places, and retry until the release is in the log."""
-        for session in sessions:
-            if self.state.table.has_anything(session):
-                self.state.over[session] = False
-                self._let_end(session)
-
-    def _pass_time(self) -> None:
-        """End the sessions whose grace is over, and retry those whose release failed."""
-        self.end(self.state.sessions.overdue(self.state.now()))
-        for session, under_way in list(self.state.over.items()):
-            if not under_way:
-                self._let_end(session)
-
-    def _let_end(self, session: str) -> None:
-        """Release a part of a session's claims, whole requests, and of its places; then the next part."""
-        if self.state.commits is None:
-            return
-        self.state.over[session] = True
-        touched = partial(self.state.table.keys_of_session, session, _ENDED_AT_ONCE)
-        places = self.state.table.waiting.of_session(session, _ENDED_AT_ONCE)
-
-        def decide() -> Change:
-            if self.state.sessions.is_present(session):
-                return _NOTHING  # it has reconnected
-            self.leave(places)
-            return self.state.table.release(touched())
-
-        def over(_: Offset | None, error: KafkaError | None) -> None:
-            if error is not None:
-                if session in self.state.over:
-                    self.state.over[session] = False
-            elif self.state.sessions.is_present(session) or not self.state.table.has_anything(session):
-                self.state.over.pop(session, None)
-            else:
-                self._let_end(session)
-
-        weight = _ENDED_AT_ONCE if places else 0
-        work = Work(touched, decide, self._let_go, over, session=session, ends_session=True, weight=weight)
-        self.state.commits.submit(work)
+    # Carrying out -------------------------------------------------------------------------------------------------
 
     def _writing(self) -> Commits:
-        if self.state.commits is None:
+        if self.commits is None:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "this node does not coordinate claims")
-        return self.state.commits
+        return self.commits
 
-    @staticmethod
-    def _awaited() -> asyncio.Future[Offset | None]:
-        return asyncio.get_running_loop().create_future()
+    async def _stored(self, commits: Commits, intent: Claim | Release) -> Offset | None:
+        done: asyncio.Future[Offset | None] = asyncio.get_running_loop().create_future()
+        commits.submit(self._work(intent, partial(_settle, done)))
+        return await done
+
+    def _submit(self, ends: Iterable[End]) -> None:
+        for end in ends:
+            if self.commits is not None:
+                self.commits.submit(self._work(end, partial(self._ended, end)))
+
+    def _work(self, intent: Intent, over: Callable[[Offset | None, KafkaError | None], None]) -> Work:
+        steps = partial(self.claims.touched, intent), partial(self._decide, intent), partial(self._apply, intent), over
+        match intent:
+            case Claim():
+                return Work(*steps, intent.request.token, intent.request.session, claims=True)
+            case Release(token):
+                return Work(*steps, token)
+            case End(session, places):
+                return Work(*steps, session=session, ends_session=True, weight=ENDED_AT_ONCE if places else 0)
+
+    def _decide(self, intent: Intent) -> Change:
+        change, news = self.claims.decide(intent, self._clock.now_ms())
+        self._give(news)
+        return change
+
+    def _apply(self, intent: Intent, change: Change) -> None:
+        follows = self.claims.stored(intent, change)
+        self._report(change, follows)
+        self._give(follows.news)
+        for asker in follows.severed:
+            asker.sever()
+        self._submit(follows.ends)
+
+    def _ended(self, end: End, _: Offset | None, error: KafkaError | None) -> None:
+        self._submit(self.claims.ended(end, failed=error is not None))
+
+    def _give(self, news: News) -> None:
+        for listener in self.listeners:
+            for token, keys in news.items():
+                listener(token, keys)
+
+    def _report(self, change: Change, follows: Stored) -> None:
+        lost, events = follows.lost, self._events
+        if change.request is None:
+            events.claims_answered("released", len(lost))
+            if lost:
+                _, claim = lost[0]
+                events.claims_let_go(_text(claim), len(lost), claim.session)
+            return
+        deposed, first = follows.deposed, next(iter(change.claims.values()))
+        events.claims_answered("granted", len(change.claims))
+        if deposed:
+            events.claims_answered("lost", sum(claim.session in deposed for _, claim in lost))
+        loser = next(iter(deposed), None)
+        events.claims_granted(_text(first), len(change.claims), first.generation, first.session, loser)
+
+    def _count(self, verdict: ClaimVerdict) -> None:
+        if verdict.prospect in (Prospect.READY, Prospect.BUSY):
+            return  # counted once it is in the log, or not at all
+        errors = {each.error for each in verdict.ownerships if each.error} - {control.TIMED_OUT}
+        outcome = control.Error.Name(min(errors)).lower() if errors else "waiting"
+        self._events.claims_answered(outcome, len(verdict.ownerships))
 
     async def _seen(self, last: Offset | None) -> None:
         """Wait until this node's view has the record at `last`, for at most 10 s."""
         if last is not None:
             with suppress(TimeoutError, ChangelogError):  # it is in the log, so the answer is sent anyway
-                await self.state.services.changelog.tailer.reached(last, timeout=_SEEN_S)
+                await self._services.changelog.tailer.reached(last, timeout=_SEEN_S)
 
-    def _count(self, verdict: ClaimVerdict) -> None:
-        if verdict.prospect is Prospect.READY:
-            return  # counted once it is in the log
-        errors = {each.error for each in verdict.ownerships if each.error} - {control.TIMED_OUT}
-        outcome = control.Error.Name(min(errors)).lower() if errors else "waiting"
-        if verdict.prospect is not Prospect.BUSY:
-            self.state.events.claims_answered(outcome, len(verdict.ownerships))
+    # Looking ------------------------------------------------------------------------------------------------------
 
-    def _may_hold(self, asker: Asker, session: str) -> bool:
-        return asker.is_alive() if Session(session).is_plain else self.state.sessions.is_present(session)
+    @property
+    def coordinates(self) -> bool:
+        """Whether this node coordinates."""
+        return self.epoch is not None
 
-    def _granted(self, asker: Asker, change: Change) -> None:
-        """Apply a grant that is in the log, and close the connections of the sessions that it deposed."""
-        request = change.request
-        assert request is not None
-        effects = self.state.table.apply(change)
-        deposed = {claim.session: claim for _, claim in effects.lost if claim.session != request.session}
-        first = next(iter(change.claims.values()))
-        loser = next(iter(deposed.values()), None)
-        self.state.events.claims_answered("granted", len(change.claims))
-        if deposed:
-            self.state.events.claims_answered("lost", sum(claim.session in deposed for _, claim in effects.lost))
-        self.state.events.claims_granted(
-            _text(first), len(change.claims), first.generation, request.session, loser.session if loser else None
+    @property
+    def node(self) -> int | None:
+        """The node that coordinates or should; None if that is this node and it is shutting down."""
+        if self.epoch is not None:
+            return self._services.node_id
+        placement, serving = self.nodes.placement, self.nodes.serving.get(_NAME)
+        node = serving if serving in placement.nodes else placement.of_topic(_NAME)
+        return None if self.draining and node == self._services.node_id else node
+
+    def describe(self, keys: Collection[Key]) -> tuple[tuple[control.Ownership, ...], tuple[control.Waiting, ...]]:
+        """Return the owners of these resources, and their queues in order.
+
+        Any node knows the owners; only the coordinator knows the queue.
+        """
+        waiting = tuple(
+            control.Waiting(
+                resource=claimed(key)[1], name=each.request.name, session=each.request.session, since_ms=each.since_ms
+            )
+            for key in keys
+            for each in self.claims.table.waiting.queue(key).values()
         )
-        self.state.happened(effects)
-        for session in deposed:
-            for other in self.state.sessions.askers(session):
-                if other.connection_id != asker.connection_id:
-                    other.sever()
-        if not self._may_hold(asker, request.session):
-            self.end([request.session])
+        return self.owners(keys), waiting
 
-    def _let_go(self, change: Change) -> None:
-        """Apply a release that is in the log."""
-        effects = self.state.table.apply(change)
-        self.state.events.claims_answered("released", len(effects.lost))
-        if effects.lost:
-            _, claim = effects.lost[0]
-            self.state.events.claims_let_go(_text(claim), len(effects.lost), claim.session)
-        self.state.happened(effects)
+    def claimed(self, group: str) -> list[Key]:
+        """Return the resources of a group ("": free strings) that are owned or, on the coordinator, waited for."""
+        table = self.claims.table
+        if self.epoch is not None:
+            owners: Iterable[tuple[Key, state.Claim]] = table.owners.items()
+        else:
+            owners = ((entry.key, entry.value) for entry in self._services.changelog.view.claims())
+        keys = dict.fromkeys(key for key, claim in owners if claim.group == group)
+        return list(keys | dict.fromkeys(key for key in table.waiting.queued() if claimed(key)[0] == group))
+
+    def owners(self, keys: Collection[Key]) -> tuple[control.Ownership, ...]:
+        """Return the owners of these resources, in order: the coordinator's by its table, others' by the changelog."""
+        node, view, owners = (
+            -1 if self.node is None else self.node,
+            self._services.changelog.view,
+            self.claims.table.owners,
+        )
+        serving, answers = view.serving(CLAIMS), list[control.Ownership]()
+        for key in keys:
+            entry = view.claim(key)
+            claim = owners.get(key) if self.epoch is not None or entry is None else entry.value
+            if claim is None:
+                answers.append(control.Ownership(resource=claimed(key)[1], serving_node=node))
+                continue
+            answers.append(shown(claim, node))
+            if entry is not None and entry.value.token == claim.token:
+                answers[-1].fencing_token = fencing_token(entry, serving)
+        return tuple(answers)
+
+    def is_held(self, key: Key, token: bytes, generation: int) -> bool:
+        """Return whether this node coordinates, and the token owns a resource in this generation."""
+        claim = self.claims.table.owners.get(key)  # the table is empty if it does not
+        return claim is not None and (claim.token, claim.generation) == (token, generation)
+
+    def limit(self, *, disconnect_grace: float, queue_limit: int, principal_limit: int) -> None:
+        """Change the limits; owners keep what they own, requests that already wait stay in their queues."""
+        self.claims.sessions.disconnect_grace = disconnect_grace
+        self.claims.limits.queue, self.claims.limits.of_principal = queue_limit, principal_limit
+
+    # Taking and losing it ---------------------------------------------------------------------------------------------
+
+    async def ready(self) -> None:
+        """Return once this node coordinates; take the right if no node has it and this node is the first in line.
+
+        Raises `KafkaError` 6 NOT_LEADER_OR_FOLLOWER if another node coordinates or should (`node`), 5
+        LEADER_NOT_AVAILABLE if no node can now.
+        """
+        while self.epoch is None:
+            if self.draining:
+                raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "this node is shutting down")
+            if self._opening is None:
+                self._opening = self._tasks.start(self._try_to_open())
+            refusal = await asyncio.shield(self._opening)
+            if refusal is not None:
+                raise KafkaError(refusal.code, refusal.message)
+
+    @property
+    def is_fresh(self) -> bool:
+        """Whether this node's lease of the right to coordinate is valid: then no other node has the right."""
+        return self._lease.held
+
+    async def confirm(self) -> None:
+        """Check that this node still coordinates. If its lease has ended, read the ownership topic to its end: a node
+        that was stalled may not have noticed a newer coordinator, and without Redis only the log shows it. Raises
+        `KafkaError` 6 NOT_LEADER_OR_FOLLOWER if there is one, 5 LEADER_NOT_AVAILABLE if the log cannot be read.
+        """
+        if not self.is_fresh:
+            try:
+                await self._services.changelog.tailer.read_to_end(_CONFIRM_S)
+            except FAILURES as error:
+                self._events.claims_failed(error)
+                message = "it is not known whether this node still coordinates claims; try again"
+                raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, message) from None
+        if not self.coordinates:
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "another node coordinates claims now")
+
+    async def _try_to_open(self) -> KafkaError | None:
+        """Try to become coordinator, once for all concurrent callers; return the reason if that fails, else None."""
+        try:
+            await self._open()
+        except KafkaError as error:
+            return error
+        finally:
+            self._opening = None
+        return None
+
+    async def _open(self) -> None:
+        me = self._services.node_id
+        if self.node != me:
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"node {self.node} coordinates claims")
+        await self._take_lease()
+        self.serving = True
+        began = self._clock.elapsed()
+        try:
+            epoch = await open_epoch(self._services)
+        except FAILURES as error:
+            self.serving = False
+            self._events.claims_failed(error)
+            raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, "the claims are being taken over; try again") from None
+        table = self.claims.new_table()
+        await in_slices(table.load(epoch.claims.items()))
+        if not self.serving or self.draining or self._is_outdated(epoch):
+            raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, "another node took the claims over; try again")
+        self._begin(epoch, table, began)
+
+    async def _take_lease(self) -> None:
+        """Request the right to coordinate from Redis. Raises `KafkaError` 5 LEADER_NOT_AVAILABLE, 6
+        NOT_LEADER_OR_FOLLOWER.
+        """
+        services = self._services
+        serving = services.changelog.view.serving(CLAIMS)
+        last_node = serving.value.node if serving is not None else None
+        sent = self._lease.sending()
+        try:
+            answer = await services.store.serve(CLAIMS, services.node_id, services.boot, last_node=last_node)
+        except MetadataUnavailable:
+            message = "nothing can be claimed while Redis does not answer; try again"
+            raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, message) from None
+        if answer.status is ServeStatus.HELD and answer.holder is not None:
+            self.nodes.serving[_NAME] = answer.holder.node_id
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"node {answer.holder.node_id} coordinates claims")
+        if answer.status is not ServeStatus.GRANTED:
+            raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, "no node coordinates claims yet; try again")
+        self.nodes.serving[_NAME] = services.node_id
+        self._lease.granted(sent)
+
+    def _begin(self, epoch: CoordinatorEpoch, table: ClaimTable, began: float) -> None:
+        self.epoch, self._fenced_at, self._fence_due = epoch, began, 0.0
+        self.commits = Commits(epoch.journal, self._tasks, self._confirm, self._broken)
+        self.claims.opened(table, self._clock.elapsed() + self._reconnect_grace)
+        self._events.coordinator_changed(True, len(epoch.claims), "")
+        self._woken.set()
+
+    async def _confirm(self) -> None:
+        """Renew the right to coordinate. Raises `KafkaError`; if another node has the right, ends the epoch."""
+        try:
+            await self._take_lease()
+        except KafkaError as error:
+            if error.code == ErrorCode.NOT_LEADER_OR_FOLLOWER:
+                self._step_down(error.message or "")
+            raise
+
+    def _broken(self, error: BaseException) -> None:
+        self._events.claims_failed(error)
+        self._step_down(str(error))
+
+    def _is_outdated(self, epoch: CoordinatorEpoch) -> bool:
+        """Return whether another node has opened a later epoch."""
+        serving = self._services.changelog.view.serving(CLAIMS)
+        return serving is not None and serving.writer != epoch.stamp
+
+    def _step_down(self, reason: str) -> None:
+        """End the epoch, and close the connections whose own claims (`conn:` sessions) ended with it."""
+        commits, self.serving = self.commits, False
+        if self.epoch is None or commits is None:
+            return
+        self.epoch, self.commits, former = None, None, self.claims.lost_right()
+        if self.nodes.serving.get(_NAME) == self._services.node_id:
+            del self.nodes.serving[_NAME]
+        self._lease.end()
+        self._events.coordinator_changed(False, len(former.owners), reason)
+        commits.close(KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "this node coordinates claims no more; ask again"))
+        self._telling = self._tasks.start(in_slices(self._tell(former)))
+
+    def _tell(self, table: ClaimTable) -> Generator[None, None, None]:
+        """Notify the listeners of every token of an epoch that has ended, and close the connections whose own claims
+        ended with it. In slices: other work of the node must not wait for a hundred thousand claims.
+        """
+        told = 0
+        for token in table.tokens():
+            keys = table.keys_of_token(token)
+            self._give({token: keys})
+            told += 1 + len(keys)
+            if told >= _TOLD_AT_ONCE:
+                told = 0
+                yield
+        for number, session in enumerate(filter(lambda one: Session(one).is_plain, table.sessions()), 1):
+            for asker in self.claims.sessions.askers(session):
+                asker.sever()
+            if not number % _CLOSED_AT_ONCE:
+                yield
+
+    # The changelog and the leases ---------------------------------------------------------------------------------
+
+    def _logged(self, change: LogChange) -> None:
+        if change.key.kind is Kind.CLAIM:
+            before: Entry[state.Claim] | None = change.before
+            after: Entry[state.Claim] | None = change.after
+            if before is not None:
+                self.claims.record_read(change.key, before.value, None if after is None else after.value)
+        elif self.epoch is not None and self._is_outdated(self.epoch):
+            self._step_down("another node took the claims over")
+
+    def served_topics(self) -> list[str]:
+        """Return the topics that a heartbeat asserts: `__claims` if this node coordinates."""
+        if self._beat_sent is None:  # if several are under way, the lease counts from the first
+            self._beat_sent = self._lease.sending()
+        return [CLAIMS] if self.serving else []
+
+    def heard(self, lost: set[str]) -> None:
+        """Handle a heartbeat's answer. `lost`: the asserted topics that another live node serves."""
+        if CLAIMS in lost:
+            self._step_down("another node has the right to coordinate claims")
+        elif self.serving and self._beat_sent is not None:
+            self._lease.granted(self._beat_sent)
+        self._beat_sent = None
+
+    # Time ---------------------------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Until cancelled: end sessions whose grace is over, take over claims that no node coordinates any more, renew
+        the fence.
+        """
+        while True:
+            self._woken.clear()
+            if self.epoch is not None:
+                self.pass_time()
+            if self.epoch is not None:
+                await self._keep_fence(self.epoch)
+            elif self._is_orphaned():
+                with suppress(KafkaError):  # reported to metrics and logs; tried again with the next tick
+                    await self.ready()
+            ends = self.claims.sessions.next_end()
+            pause = _TICK_S if ends is None else min(_TICK_S, max(0.0, ends - self._clock.elapsed()))
+            with suppress(TimeoutError):
+                async with asyncio.timeout(max(0.001, pause)):
+                    await self._woken.wait()
+
+    def _is_orphaned(self) -> bool:
+        """Return whether a node coordinated once, none does now, and this node is the first in line."""
+        if self.draining or self._services.changelog.view.serving(CLAIMS) is None:
+            return False
+        return self.node == self._services.node_id
+
+    async def _keep_fence(self, epoch: CoordinatorEpoch) -> None:
+        now = self._clock.elapsed()
+        if now < self._fence_due:
+            return
+        try:
+            interval = await keep_alive_interval(self._services)
+            self._fence_due = self._fenced_at + interval * _KEPT_ALIVE_SHARE
+            if now < self._fence_due:
+                return
+            await keep_alive(self._services, epoch)
+        except FencedError as error:
+            if self.epoch is epoch:
+                self._step_down(str(error))
+        except FAILURES as error:
+            self._fence_due = now + _AGAIN_S
+            self._events.claims_failed(error)
+        else:
+            self._fenced_at = now
+            self._fence_due = now + interval * _KEPT_ALIVE_SHARE
+
+    def pass_time(self) -> None:
+        """End the sessions whose grace is over, and retry those whose release failed."""
+        self._submit(self.claims.time_passed(self._clock.elapsed()))
+
+    async def drain(self) -> None:
+        """Accept no new work, finish the work under way, hand the right over to another node."""
+        self.draining = True
+        if self.commits is not None:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_DRAIN_S):
+                    await self.commits.settled()
+        was_serving = self.serving
+        self._step_down("the node shuts down")
+        if self._telling is not None:
+            await asyncio.wait([self._telling], timeout=_DRAIN_S)
+        self._unsubscribe()
+        self._unsubscribe = _nothing
+        if was_serving:
+            with suppress(MetadataUnavailable):  # then the lease ends by itself
+                await self._services.store.hand_over(CLAIMS, self._services.node_id, self._services.boot)
+
+
+def _nothing() -> None:
+    """Do nothing: the subscription has ended already."""
 
 
 def _settle(done: asyncio.Future[Offset | None], last: Offset | None, error: KafkaError | None) -> None:

@@ -1,7 +1,7 @@
 """The coordinator's requests and verdicts, as values."""
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Final, Protocol
 
 from sidecar.access.prospects import Prospect
 from sidecar.changelog import Key
@@ -55,6 +55,9 @@ class ClaimVerdict:
 
     prospect: Prospect
     ownerships: tuple[control.Ownership, ...] = ()
+
+
+BUSY: Final = ClaimVerdict(Prospect.BUSY)
 
 
 def gone_message(now: control.Ownership) -> str:

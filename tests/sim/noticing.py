@@ -36,9 +36,10 @@ from sidecar.ownership import step
 from sidecar.ownership.state import Owned
 from sidecar.protocol.caller import BadAnswerError, FencedError, decode_frame
 from sidecar.protocol.errors import ErrorCode
+from sidecar.resources.claims import Claims
 from sidecar.resources.commits import Commits
 from sidecar.resources.coordinator import Coordinator
-from sidecar.resources.lease import CLAIMS, CoordinatorLease
+from sidecar.resources.epoch import CLAIMS
 from sidecar.v1 import state_pb2
 from tests.sim.collect import OWNERSHIP, read
 from tests.sim.kafka.controller import Controller
@@ -721,13 +722,13 @@ async def _served_claims(call: Any, store: Any, topic: str, *args: Any, **named:
         raise
 
 
-@_at(Coordinator, "end")
-def _sessions_end(call: Any, coordinator: Any, sessions: Any) -> None:
-    sessions, table = list(sessions), coordinator.state.table
+@_at(Claims, "_end")
+def _sessions_end(call: Any, claims: Any, sessions: Any) -> Any:
+    sessions, table = list(sessions), claims.table
     for session in sessions:
         _note("ends with claims", list(table.keys_of_session(session, 1)))
         _note("ends in queue", table.waiting.of_session(session, 1))
-    call(coordinator, sessions)
+    return call(claims, sessions)
 
 
 @_at(Commits, "close")
@@ -736,13 +737,13 @@ def _commits_end(call: Any, commits: Any, error: Any) -> None:
     call(commits, error)
 
 
-@_at(CoordinatorLease, "_begin")
-def _coordinates(call: Any, lease: Any, *args: Any) -> None:
+@_at(Coordinator, "_begin")
+def _coordinates(call: Any, coordinator: Any, *args: Any) -> None:
     host = STATE.host
     for other, where in STATE.coordinators.items():
-        _note("two coordinators", where is not host and other._state.epoch is not None)
-    STATE.coordinators[lease] = host
-    call(lease, *args)
+        _note("two coordinators", where is not host and other.epoch is not None)
+    STATE.coordinators[coordinator] = host
+    call(coordinator, *args)
 
 
 # Readers ----------------------------------------------------------------------------------------------------------

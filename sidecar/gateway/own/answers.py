@@ -48,7 +48,7 @@ class Rooms:
         """The owner of each target; all have the same group, as those of a request."""
         topics: dict[str, Standing] = {}
         read = [target for target in targets if not target.is_written]
-        owners = self.coordinator.state.owners([target.key for target in read]) if read else ()
+        owners = self.coordinator.owners([target.key for target in read]) if read else ()
         found = dict(zip(read, owners, strict=True))
         for target in targets:
             if not target.is_written:

@@ -56,7 +56,7 @@ class OwnApis:
         self._describe = DescribeOwnersApi(upstream, nodes, resolver, governed, coordinator, catching_up)
         self._last = LastSequenceApi(SequenceIds(upstream, nodes, governed, catching_up), nodes, resolver)
         governed.watchers.append(self.ownerships.topic_changed)
-        coordinator.state.listeners.append(self.ownerships.token_changed)
+        coordinator.listeners.append(self.ownerships.token_changed)
 
     def handlers(self) -> dict[int, ColdApi]:
         """The handlers by API key."""

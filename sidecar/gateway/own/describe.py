@@ -113,7 +113,7 @@ class DescribeOwnersApi:
                 error = control.INVALID_REQUEST if fault else control.UNKNOWN_RESOURCE
                 response.ownerships.add(resource=resource, error=error, message=fault or missing, serving_node=NOBODY)
             elif resource.name or request.group:
-                ownerships, waiting = self._coordinator.state.describe([claim_key(request.group, resource)])
+                ownerships, waiting = self._coordinator.describe([claim_key(request.group, resource)])
                 response.ownerships.extend(ownerships)
                 response.waiting.extend(waiting)
             else:
@@ -123,13 +123,13 @@ class DescribeOwnersApi:
 
     async def _describe_claims(self, client: Client, group: str, response: control.DescribeOwnersResponse) -> None:
         """Every free string; or of a group, strings and the claims to topics that the client may know of."""
-        keys = self._coordinator.state.claimed(group)
+        keys = self._coordinator.claimed(group)
 
         def shows(found: control.Ownership | control.Waiting) -> bool:
             return not found.resource.topic or may_see(client, self._resolver, found.resource.topic)
 
         for first in range(0, len(keys), AT_ONCE):
-            ownerships, waiting = self._coordinator.state.describe(keys[first : first + AT_ONCE])
+            ownerships, waiting = self._coordinator.describe(keys[first : first + AT_ONCE])
             response.ownerships.extend(found for found in ownerships if found.owner_session and shows(found))
             response.waiting.extend(filter(shows, waiting))
             await asyncio.sleep(0)

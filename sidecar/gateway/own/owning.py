@@ -102,7 +102,7 @@ class Ownerships:
                     await self.turns.begin(len(ticket.asked.targets))
                     if ticket.stand is not Stand.OWNING:
                         continue
-                    if ticket.request is not None and not self._rooms.coordinator.lease.is_fresh:
+                    if ticket.request is not None and not self._rooms.coordinator.is_fresh:
                         refusal = await self._confirm(ticket)
                         if refusal is not None:
                             return refusal
@@ -122,7 +122,7 @@ class Ownerships:
     async def _confirm(self, ticket: Ticket) -> control.OwnResponse | None:
         """An answer if this node may no longer know what the request owns, because another node may coordinate now."""
         try:
-            await self._rooms.coordinator.lease.confirm()
+            await self._rooms.coordinator.confirm()
         except KafkaError as error:
             return self._rooms.not_coordinating(ticket.asked, error)
         return None
@@ -352,7 +352,7 @@ class Ownerships:
         if target in ticket.released:
             return
         key = ticket.keys.get(target)
-        if key is not None and self._rooms.coordinator.state.is_held(key, ticket.asked.token, ticket.owned[target]):
+        if key is not None and self._rooms.coordinator.is_held(key, ticket.asked.token, ticket.owned[target]):
             return
         ownership = self._rooms.standing(ticket, target)
         if ownership.error == control.NONE:

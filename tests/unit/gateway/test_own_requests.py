@@ -173,7 +173,7 @@ class Node:
         """As the coordinator's own task."""
         while True:
             await asyncio.sleep(0.5)
-            self.coordinator._pass_time()  # pyright: ignore[reportPrivateUsage]
+            self.coordinator.pass_time()  # pyright: ignore[reportPrivateUsage]
 
     def owner(self, name: str | int) -> str | None:
         """The session that owns it."""
@@ -709,7 +709,7 @@ def test_a_session_that_comes_back_after_its_grace_is_the_last_in_every_queue(pl
     """
 
     async def story(node: Node) -> None:
-        node.claims.state.sessions.disconnect_grace = 1.0
+        node.coordinator.claims.sessions.disconnect_grace = 1.0
         owner, first, second = (Client(node, number) for number in (7, 8, 9))
         await owner.own(A, "leader", 0)
         gone = first.owns_later(B, "leader", 0)

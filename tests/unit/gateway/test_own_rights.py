@@ -69,7 +69,7 @@ def owners(monkeypatch: pytest.MonkeyPatch) -> DescribeOwnersApi:
     monkeypatch.setattr(describe, "standing", lambda *_: Standing(True, False, 4, {}, {}, (), None))
     upstream: Any = SimpleNamespace(metadata=metadata)
     governed: Any = SimpleNamespace(policy_of=lambda _: object())
-    coordinator: Any = SimpleNamespace(state=SimpleNamespace(claimed=lambda _: []))
+    coordinator: Any = SimpleNamespace(claimed=lambda _: [])
     whole: Any = SimpleNamespace(now=nothing)
     nodes: Any = SimpleNamespace()
     return DescribeOwnersApi(upstream, nodes, NameResolver(), governed, coordinator, whole)
@@ -106,9 +106,9 @@ async def test_the_claims_of_a_group_are_told_without_topics_that_may_not_be_des
     owners: DescribeOwnersApi,
 ) -> None:
     places = [control.Resource(topic="seen", partition=0), control.Resource(topic="hidden"), control.Resource(name="s")]
-    state: Any = owners._coordinator.state  # pyright: ignore[reportPrivateUsage]
-    state.claimed = lambda _: places
-    state.describe = lambda some: (
+    coordinator: Any = owners._coordinator  # pyright: ignore[reportPrivateUsage]
+    coordinator.claimed = lambda _: places
+    coordinator.describe = lambda some: (
         [control.Ownership(resource=place, owner_session="conn:1") for place in some],
         [control.Waiting(resource=place) for place in some],
     )
@@ -139,8 +139,7 @@ OWNED = Standing(True, False, 3, {None: _BOB}, {}, (), 1)
 def own_apis(resolver: NameResolver) -> OwnApis:
     """A node that serves what bob owns: every topic, and the claims of every group."""
     ownership = control.Ownership(owner_name="bob's reader", owner_session="pid:6", generation=4, serving_node=1)
-    state: Any = SimpleNamespace(listeners=[], owners=lambda _: [ownership])
-    coordinator: Any = SimpleNamespace(state=state, coordinates=True)
+    coordinator: Any = SimpleNamespace(listeners=[], owners=lambda _: [ownership], coordinates=True)
     governed: Any = SimpleNamespace(watchers=[], node_id=1)
     nothing: Any = SimpleNamespace()
     return OwnApis(nothing, nothing, resolver, governed, coordinator, nothing, nothing)

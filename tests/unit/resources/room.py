@@ -21,7 +21,6 @@ from sidecar.protocol.errors import KafkaError
 from sidecar.resources.coordinator import Coordinator
 from sidecar.resources.limits import ClaimLimits
 from sidecar.resources.requests import ClaimVerdict, Request, Wish
-from sidecar.resources.state import ClaimsState
 from sidecar.v1 import control_pb2 as control
 from tests.kafka.gates import GatedUpstream, Gates, Parts
 from tests.sim.kafka.direct import SimulatedKafka
@@ -49,7 +48,7 @@ def keys(*names: str) -> list[Key]:
 
 @dataclass
 class Told:
-    """What the room tells the node. Implements `sidecar.resources.state.ClaimEvents`."""
+    """What the room tells the node. Implements `sidecar.resources.coordinator.ClaimEvents`."""
 
     outcomes: list[tuple[str, int]] = field(default_factory=list)
     grants: list[tuple[str, int, int, str, str | None]] = field(default_factory=list)
@@ -138,7 +137,7 @@ class Asserted:
         self._nodes = nodes
 
     def served_topics(self) -> Collection[str]:
-        return self.coordinator.lease.served_topics() if self.coordinator else ()
+        return self.coordinator.served_topics() if self.coordinator else ()
 
     def owned(self) -> Collection[Ownership]:
         return ()
@@ -146,7 +145,7 @@ class Asserted:
     def heard(self, live: LiveNodes, lost: set[str]) -> None:
         self._nodes.serving = {name.encode(): holder.node_id for name, holder in live.serving.items()}
         if self.coordinator is not None:
-            self.coordinator.lease.heard(lost)
+            self.coordinator.heard(lost)
 
     async def refill(self) -> None: ...
 
@@ -216,16 +215,15 @@ class Cluster:
         await changelog.tailer.read_to_end(30.0)
         tasks, nodes = Tasks(unexpected.append), NodeDirectory(NodeAddress(node_id, "127.0.0.1", 1))
         parts = Parts(node_id, boot, "c", gates, upstream, store, changelog, tasks, nodes, unexpected)
-        state = ClaimsState(
-            parts.node_services(), nodes, tasks, told,
-            reconnect_grace=reconnect_grace, disconnect_grace=disconnect_grace, limits=ClaimLimits(100),
+        coordinator = Coordinator(
+            parts.node_services(), nodes, tasks, told, ClaimLimits(100),
+            reconnect_grace=reconnect_grace, disconnect_grace=disconnect_grace,
         )  # fmt: skip
-        coordinator = Coordinator(state)
         asserted = Asserted(nodes)
         asserted.coordinator = coordinator
         membership = parts.membership(asserted)
         await membership.join()
-        tasks.start(coordinator.lease.run())
+        tasks.start(coordinator.run())
         room = Room(
             node_id, boot, gates, told, coordinator, membership, changelog, upstream, tasks, unexpected
         )  # fmt: skip
@@ -237,7 +235,7 @@ class Cluster:
         for room in self._rooms:
             room.gates.heal()
             if not room.is_dead:
-                await room.coordinator.lease.drain()
+                await room.coordinator.drain()
                 await room.membership.leave()
             await room.tasks.cancel()
             room.upstream.is_closed = True

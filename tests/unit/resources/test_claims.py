@@ -49,7 +49,7 @@ async def test_waiting_requests_are_promoted_in_the_order_of_their_arrival(room:
     waiting = [caller.request(wish("leader"), mode=control.WAIT_FOR_EXCLUSIVE) for caller in (second, third)]
     for caller, request in zip((second, third), waiting, strict=True):
         assert (await caller.ask(request)).prospect is Prospect.WAIT
-    room.coordinator.state.listeners.append(lambda token, _lost: ready.append(token))
+    room.coordinator.listeners.append(lambda token, _lost: ready.append(token))
     first.close()
 
     async def promoted() -> bool:
@@ -81,7 +81,7 @@ async def test_the_same_token_gets_the_same_answer_until_it_is_lost(room: Room) 
     position = room.changelog.position
     assert [each.generation for each in (await first.ask(request)).ownerships] == [1, 1]
     assert room.changelog.position == position  # nothing was written
-    assert room.coordinator.state.table.keys_of_token(request.token) == set(keys("a", "b"))
+    assert room.coordinator.claims.table.keys_of_token(request.token) == set(keys("a", "b"))
     await room.coordinator.release(request.token, keys("a"))
     assert await first.own(*request.wishes, token=request.token, mode=request.mode) == ["DEPOSED", 1]
     await room.coordinator.release(request.token)
@@ -112,7 +112,7 @@ async def test_what_is_ready_while_an_append_is_under_way_is_the_next_one(room: 
     rivals = [asyncio.create_task(room.caller().own(wish("first"))) for _ in range(3)]
 
     async def queued() -> bool:
-        return len(room.coordinator.state.commits._queue) == 203  # type: ignore[union-attr]
+        return len(room.coordinator.commits._queue) == 203  # type: ignore[union-attr]
 
     await wait_for_async(queued, "everybody to wait for the append")
     gate.open()
@@ -184,12 +184,12 @@ async def test_owners_and_those_who_wait_are_described(room: Room) -> None:
     await first.own(wish(("g", "orders", None)), wish("free"))
     waiting = second.request(wish(("g", "orders", 1)), mode=control.WAIT_FOR_EXCLUSIVE)
     await second.ask(waiting)
-    ownerships, queued = room.coordinator.state.describe(room.coordinator.state.claimed("g"))
+    ownerships, queued = room.coordinator.describe(room.coordinator.claimed("g"))
     assert [(each.resource.topic, each.owner_name, each.serving_node) for each in ownerships if each.owner_name] == [
         ("orders", "a", 1)
     ]
     assert [(each.resource.partition, each.name, each.session) for each in queued] == [(1, "b", second.session)]
-    (free, nobody), _ = room.coordinator.state.describe([wish("free").key, wish("x").key])
+    (free, nobody), _ = room.coordinator.describe([wish("free").key, wish("x").key])
     assert (free.generation, nobody.resource.name, nobody.generation) == (1, "x", 0)
 
 
@@ -201,7 +201,7 @@ async def test_what_is_granted_and_taken_is_reported_with_whom_it_was_taken_from
     assert verdict.ownerships[0].message.startswith(f"{first.session} owns it"), "it has no name"
     assert await first.own(wish("own", 5), session="pid:1") == [5]
     assert await second.own(wish("free"), wish("more"), mode=control.EXCLUSIVE_WITH_FENCING) == [2, 1]
-    await room.coordinator.release(room.coordinator.state.table.owners[wish("more").key].token)
+    await room.coordinator.release(room.coordinator.claims.table.owners[wish("more").key].token)
     assert room.told.grants == [
         ("g:orders/2", 2, 1, first.session, None),
         ("own", 1, 1, "pid:1", None),
@@ -221,5 +221,5 @@ async def test_a_request_that_waits_ends_with_its_connection(room: Room) -> None
     await waiting.ask(request)
     waiting.close()
     await wait_until(lambda: not room.coordinator.is_waiting(request.token), "its place to be free")
-    assert room.coordinator.state.waiting_wishes == 0
-    assert room.coordinator.state.table.waiting.wishes_of == {}
+    assert room.coordinator.claims.table.waiting.wishes == 0
+    assert room.coordinator.claims.table.waiting.wishes_of == {}

@@ -59,9 +59,9 @@ async def test_another_node_says_who_coordinates(rooms: tuple[Room, Room]) -> No
     with pytest.raises(KafkaError) as refused:
         await other.caller().own(wish("leader"))
     assert refused.value.code == ErrorCode.NOT_LEADER_OR_FOLLOWER
-    assert other.coordinator.state.node == first.node_id
+    assert other.coordinator.node == first.node_id
     await other.sees(first.owners)
-    (owner,), _ = other.coordinator.state.describe(other.coordinator.state.claimed(""))
+    (owner,), _ = other.coordinator.describe(other.coordinator.claimed(""))
     assert (owner.owner_name, owner.serving_node) == ("billing", first.node_id)
 
 
@@ -104,7 +104,7 @@ async def test_after_a_crash_a_pid_session_keeps_its_claim_and_a_connections_is_
     assert await answer_of(again, "kept", session="pid:4711", token=token) == [4]
     assert other.owners == {"kept": ("pid:4711", 4)}
     assert await answer_of(other.caller(), "free") == [1]
-    assert len(other.coordinator.state.table.keys_of_token(token)) == 1
+    assert len(other.coordinator.claims.table.keys_of_token(token)) == 1
     again.close()
     await gone(other, "kept")
 
@@ -141,7 +141,7 @@ async def test_a_coordinator_that_stalled_through_its_lease_cannot_grant(rooms: 
     await gate.reached()  # decided, and not written yet
     await first.membership._store.hand_over(CLAIMS, first.node_id, first.boot)  # its lease is over, unnoticed
     heir = other.caller("heir")
-    other.coordinator.state.nodes.serving[CLAIMS.encode()] = other.node_id
+    other.coordinator.nodes.serving[CLAIMS.encode()] = other.node_id
     assert await answer_of(heir, "leader", "late") == [1, 1]
     gate.open()
     with pytest.raises(KafkaError) as refused:
@@ -157,13 +157,13 @@ async def test_kafka_itself_refuses_what_a_stalled_coordinator_appends(rooms: tu
     """Not its tail but the fence: it is told of nothing else."""
     first, other = rooms
     await first.caller().own(wish("leader"))
-    first.coordinator.lease._unsubscribe()
-    first.coordinator.lease._unsubscribe = lambda: None
+    first.coordinator._unsubscribe()
+    first.coordinator._unsubscribe = lambda: None
     gate = first.gates.hold("ProduceBatch")
     answer = asyncio.create_task(first.caller().own(wish("late")))
     await gate.reached()
     await first.membership._store.hand_over(CLAIMS, first.node_id, first.boot)
-    other.coordinator.state.nodes.serving[CLAIMS.encode()] = other.node_id
+    other.coordinator.nodes.serving[CLAIMS.encode()] = other.node_id
     assert await answer_of(other.caller(), "late") == [1]
     gate.open()
     with pytest.raises(KafkaError):
@@ -177,14 +177,14 @@ async def test_a_node_that_sees_another_ones_term_severs_whom_it_let_own(
     rooms: tuple[Room, Room], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first, other = rooms
-    monkeypatch.setattr(first.coordinator.lease, "heard", lambda _: None)  # the changelog alone tells it
+    monkeypatch.setattr(first.coordinator, "heard", lambda _: None)  # the changelog alone tells it
     plain = first.caller()
     await plain.own(wish("leader"))
     told: list[bytes] = []
-    first.coordinator.state.listeners.append(lambda token, _lost: told.append(token))
-    token = next(iter(first.coordinator.state.table.owners.values())).token
+    first.coordinator.listeners.append(lambda token, _lost: told.append(token))
+    token = next(iter(first.coordinator.claims.table.owners.values())).token
     await first.membership._store.hand_over(CLAIMS, first.node_id, first.boot, to=other.node_id)
-    other.coordinator.state.nodes.serving[CLAIMS.encode()] = other.node_id
+    other.coordinator.nodes.serving[CLAIMS.encode()] = other.node_id
     await answer_of(other.caller(), "other")
     await stepped_down(first)
     assert plain.severed
@@ -197,14 +197,12 @@ async def test_a_draining_coordinator_hands_over_at_once(rooms: tuple[Room, Room
     first, other = rooms
     plain = first.caller()
     await plain.own(wish("leader"))
-    await first.coordinator.lease.drain()
+    await first.coordinator.drain()
     assert plain.severed
     with pytest.raises(KafkaError):
         await first.coordinator.ready()
-    other.coordinator.state.nodes.serving.pop(CLAIMS.encode(), None)
-    other.coordinator.state.nodes.placement = type(other.coordinator.state.nodes.placement)(
-        [other.coordinator.state.nodes.me]
-    )
+    other.coordinator.nodes.serving.pop(CLAIMS.encode(), None)
+    other.coordinator.nodes.placement = type(other.coordinator.nodes.placement)([other.coordinator.nodes.me])
     assert await answer_of(other.caller(), "leader") == [1]
 
 
@@ -268,8 +266,8 @@ async def brief() -> AsyncIterator[Cluster]:
 
 async def epoch_of(cluster: Cluster, room: Room) -> int | None:
     """The coordinator's epoch, as the ownership partition remembers it."""
-    assert room.coordinator.state.epoch is not None
-    known = await cluster.kafka.producer(room.changelog.partition, room.coordinator.state.epoch.stamp)
+    assert room.coordinator.epoch is not None
+    known = await cluster.kafka.producer(room.changelog.partition, room.coordinator.epoch.stamp)
     return None if known is None else known.stamp.epoch
 
 
@@ -324,11 +322,11 @@ async def test_a_refused_fence_of_a_former_epoch_does_not_end_the_present_one(
         await goes_on.wait()
         raise FencedError(INVALID_PRODUCER_EPOCH, epoch.stamp, "a newer epoch was opened")
 
-    monkeypatch.setattr("sidecar.resources.lease.keep_alive", keep_alive)
+    monkeypatch.setattr("sidecar.resources.coordinator.keep_alive", keep_alive)
     room = await brief.room()
     await room.caller().own(wish("leader"))
     await held.wait()
-    room.coordinator.lease.heard({CLAIMS})
+    room.coordinator.heard({CLAIMS})
     assert not room.coordinator.coordinates
     assert await answer_of(room.caller(), "other") == [1]
     goes_on.set()
@@ -341,7 +339,7 @@ async def test_a_former_producer_id_of_the_coordinators_stays_fenced(brief: Clus
     first = await brief.room(1)
     steady = first.caller()
     await steady.own(wish("leader"), session="pid:1")
-    late = first.coordinator.state.epoch
+    late = first.coordinator.epoch
     assert late is not None
     await first.crash()
     await brief.kafka.pause(120)
@@ -389,10 +387,10 @@ async def test_a_sessions_grace_ends_in_time_and_not_with_the_next_tick(cluster:
 
 async def test_a_node_that_coordinates_no_more_has_no_grace_to_look_after(room: Room) -> None:
     await room.caller().own(wish("leader"))
-    sessions = room.coordinator.state.sessions
-    sessions.wait_for(["pid:9"], room.coordinator.state.now() + 60.0)
+    sessions = room.coordinator.claims.sessions
+    sessions.wait_for(["pid:9"], room.changelog.clock.elapsed() + 60.0)
     assert sessions.next_end() is not None
-    await room.coordinator.lease.drain()
+    await room.coordinator.drain()
     assert sessions.next_end() is None
 
 
@@ -411,7 +409,7 @@ async def test_the_end_of_a_session_is_written_once(room: Room, cluster: Cluster
     assert room.gates.passed.count("ProduceBatch") == 0
     assert room.told.outcomes.count(("released", 1)) == 1
     assert room.told.let_go == [one.session]
-    assert room.coordinator.state.over == {}
+    assert room.coordinator.claims.over == {}
 
 
 async def test_a_node_that_shuts_down_waits_five_seconds_for_what_is_being_written(
@@ -422,7 +420,7 @@ async def test_a_node_that_shuts_down_waits_five_seconds_for_what_is_being_writt
     answer = asyncio.create_task(room.caller().own(wish("leader")))
     await gate.reached()
     began = cluster.kafka.now()
-    await room.coordinator.lease.drain()
+    await room.coordinator.drain()
     assert cluster.kafka.now() - began == pytest.approx(5, abs=0.2)
     gate.open()
     with pytest.raises(KafkaError) as refused:
@@ -439,7 +437,7 @@ async def test_any_node_says_who_owns_what_and_the_coordinator_who_waits_for_it(
         await waiting.ask(waiting.request(wish(name), mode=control.WAIT_FOR_EXCLUSIVE))
     await other.sees(first.owners)
     for room in rooms:
-        known = room.coordinator.state
+        known = room.coordinator
         assert {key.topic for key in known.claimed("")} == {wish(name).key.topic for name in ("free", "waited", "both")}
         assert known.claimed("g") == [wish(("g", "orders", None)).key]
         assert known.claimed("x") == []
@@ -450,18 +448,18 @@ async def test_any_node_says_who_owns_what_and_the_coordinator_who_waits_for_it(
         assert queued == ()
         _, queued = known.describe([wish("waited").key])
         assert [found.name for found in queued] == (["b"] if room is first else [])
-    (before,), _ = first.coordinator.state.describe([wish("free").key])
+    (before,), _ = first.coordinator.describe([wish("free").key])
     owner.close()
     await first.sees({})
-    assert [key.topic for key in first.coordinator.state.claimed("")] != []
+    assert [key.topic for key in first.coordinator.claimed("")] != []
     heir = first.caller("c")
     await heir.own(wish("free"))
-    (after,), _ = first.coordinator.state.describe([wish("free").key])
+    (after,), _ = first.coordinator.describe([wish("free").key])
     assert after.fencing_token > before.fencing_token
-    await first.coordinator.lease.drain()
-    first.coordinator.state.nodes.serving.clear()
-    first.coordinator.state.nodes.placement = Placement([first.coordinator.state.nodes.me])
-    (unknown,) = first.coordinator.state.owners([wish("x").key])
+    await first.coordinator.drain()
+    first.coordinator.nodes.serving.clear()
+    first.coordinator.nodes.placement = Placement([first.coordinator.nodes.me])
+    (unknown,) = first.coordinator.owners([wish("x").key])
     assert unknown.serving_node == -1
 
 
@@ -488,7 +486,7 @@ async def test_of_several_nodes_that_are_asked_one_opens_an_epoch(cluster: Clust
     assert [outcome is None for outcome in outcomes].count(True) == 1
     await cluster.kafka.pause(3)
     assert sum(room.coordinator.coordinates for room in rooms) == 1
-    assert len({room.coordinator.state.node for room in rooms}) == 1
+    assert len({room.coordinator.node for room in rooms}) == 1
 
 
 async def test_a_node_that_starts_takes_over_what_nobody_coordinates(cluster: Cluster) -> None:
@@ -499,13 +497,13 @@ async def test_a_node_that_starts_takes_over_what_nobody_coordinates(cluster: Cl
     room = await cluster.room()
     await room.sees({})  # neither came back, and nobody asked for anything
     assert room.told.epochs[0][:2] == (True, 1)
-    await wait_until(lambda: not room.coordinator.state.table.owners, "the end of the session to be confirmed, too")
+    await wait_until(lambda: not room.coordinator.claims.table.owners, "the end of the session to be confirmed, too")
     assert await answer_of(room.caller(), "pid") == [1]
 
 
 async def test_what_happens_at_the_moment_of_the_end_does_not_keep_it_from_ending(room: Room) -> None:
     """A connection closes while the node is shutting down: both reach the same turn of the loop."""
-    running = asyncio.create_task(room.coordinator.lease.run())
+    running = asyncio.create_task(room.coordinator.run())
     await asyncio.sleep(0.1)  # it waits for its next tick
     room.coordinator.connection_closed(0)
     running.cancel()

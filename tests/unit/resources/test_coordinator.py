@@ -21,12 +21,11 @@ from sidecar.network.tasks import Tasks
 from sidecar.protocol.caller import DisconnectedError
 from sidecar.protocol.errors import ErrorCode, KafkaError
 from sidecar.protocol.ids import Offset, ProducerEpoch, ProducerId, Stamp
-from sidecar.resources import lease
+from sidecar.resources import coordinator
 from sidecar.resources.coordinator import Coordinator
 from sidecar.resources.epoch import CLAIMS, CoordinatorEpoch
 from sidecar.resources.limits import ClaimLimits
 from sidecar.resources.requests import Request, Wish
-from sidecar.resources.state import ClaimsState
 from sidecar.v1 import control_pb2 as control
 from sidecar.v1 import state_pb2 as state
 
@@ -89,12 +88,12 @@ class Node:
             claims_failed=self.failures.append,
         )
         tasks = Tasks(self.failures.append)
-        self.state = ClaimsState(
-            services, cast(Any, self.nodes), tasks, events, RECONNECT_S, GRACE_S, ClaimLimits(5)
+        self.room = Coordinator(
+            services, cast(Any, self.nodes), tasks, events, ClaimLimits(5),
+            reconnect_grace=RECONNECT_S, disconnect_grace=GRACE_S,
         )  # fmt: skip
-        self.state.listeners.append(lambda token, keys: self.news.append((token, len(keys))))
-        self.room = Coordinator(self.state)
-        monkeypatch.setattr(lease, "open_epoch", self._open)
+        self.room.listeners.append(lambda token, keys: self.news.append((token, len(keys))))
+        monkeypatch.setattr(coordinator, "open_epoch", self._open)
 
     def _subscribe(self, listener: Callable[[LogChange], None], *_: object) -> Callable[[], None]:
         self._listener = listener
@@ -143,7 +142,7 @@ class Node:
         return (await self.room.take(asker, request)).prospect
 
     def owners(self) -> dict[str, str]:
-        return {claim.resource.name: claim.session for claim in self.state.table.owners.values()}
+        return {claim.resource.name: claim.session for claim in self.room.claims.table.owners.values()}
 
 
 def wanted(name: str, token: bytes, session: str, mode: control.AccessMode = control.EXCLUSIVE) -> Request:
@@ -176,8 +175,8 @@ async def test_a_node_that_redis_and_the_log_let_coordinates(node: Node) -> None
     assert node.asked_redis == 1
     assert node.changed == [True]
     assert node.nodes.serving == {b"__claims": 1}
-    assert node.state.node == 1
-    assert node.room.lease.served_topics() == ["__claims"]
+    assert node.room.node == 1
+    assert node.room.served_topics() == ["__claims"]
 
 
 @pytest.mark.parametrize(
@@ -198,8 +197,8 @@ async def test_nothing_can_be_claimed_without_the_right_in_redis(
         assert refused.value.code == OTHER_NODE
     with pytest.raises(KafkaError):
         node.room.wait(Connection(1), wanted("a", b"t1", PLAIN))
-    assert node.state.node == (2 if redis is ServeStatus.HELD else 1)
-    assert node.room.lease.served_topics() == []
+    assert node.room.node == (2 if redis is ServeStatus.HELD else 1)
+    assert node.room.served_topics() == []
     node.redis, node.placed, node.nodes.serving = ServeStatus.GRANTED, 1, {}
     await node.room.ready()
     assert node.room.coordinates
@@ -209,12 +208,12 @@ async def test_nothing_can_be_claimed_without_the_right_in_redis(
 async def test_a_node_that_is_not_the_one_to_ask_does_not_ask_redis(node: Node, how: str) -> None:
     node.placed = 2 if how == "placed elsewhere" else 1
     if how == "shuts down":
-        await node.room.lease.drain()
+        await node.room.drain()
     with pytest.raises(KafkaError) as refused:
         await node.room.ready()
     assert refused.value.code == OTHER_NODE
     assert node.asked_redis == 0
-    assert node.state.node == (2 if how == "placed elsewhere" else None)
+    assert node.room.node == (2 if how == "placed elsewhere" else None)
 
 
 async def test_an_epoch_that_cannot_be_opened_gives_no_right(node: Node) -> None:
@@ -225,7 +224,7 @@ async def test_an_epoch_that_cannot_be_opened_gives_no_right(node: Node) -> None
     with pytest.raises(KafkaError) as refused:
         await node.room.ready()
     assert refused.value.code == NO_LEADER
-    assert not node.state.serving
+    assert not node.room.serving
     assert len(node.failures) == 1
 
 
@@ -235,9 +234,9 @@ async def test_an_epoch_that_another_node_ended_while_it_was_opened_gives_no_rig
         if how == "log":
             node.opened_elsewhere()
         elif how == "heartbeat":
-            node.room.lease.heard({CLAIMS})
+            node.room.heard({CLAIMS})
         else:
-            node.state.draining = True
+            node.room.draining = True
 
     node.opens = ends
     with pytest.raises(KafkaError):
@@ -254,14 +253,14 @@ async def test_a_coordinator_that_is_replaced_ends_the_claims_of_its_connections
     if how == "log":
         serving.opened_elsewhere()
     elif how == "heartbeat":
-        serving.room.lease.heard({CLAIMS})
+        serving.room.heard({CLAIMS})
     elif how == "redis":
         serving.redis, serving.holder = ServeStatus.HELD, 2
         with pytest.raises(KafkaError) as refused:
             await serving.granted(plain, "c", b"t3")
         assert refused.value.code == OTHER_NODE
     else:
-        serving.room.lease._broken(DisconnectedError("lost"))
+        serving.room._broken(DisconnectedError("lost"))
     await turns()
     assert not serving.room.coordinates
     assert serving.changed == [True, False]
@@ -272,23 +271,23 @@ async def test_a_coordinator_that_is_replaced_ends_the_claims_of_its_connections
 
 async def test_a_heartbeat_that_loses_another_topic_renews_the_right(serving: Node) -> None:
     serving.now += 10
-    assert not serving.room.lease.is_fresh
-    serving.room.lease.served_topics()
+    assert not serving.room.is_fresh
+    serving.room.served_topics()
     serving.now += 1
-    serving.room.lease.served_topics()
-    serving.room.lease.heard({"orders"})
-    assert serving.room.lease.is_fresh
+    serving.room.served_topics()
+    serving.room.heard({"orders"})
+    assert serving.room.is_fresh
     serving.now += 1.6  # 2.7 s after the first of both
-    assert serving.room.lease.is_fresh
+    assert serving.room.is_fresh
     serving.now += 0.2
-    assert not serving.room.lease.is_fresh
+    assert not serving.room.is_fresh
     assert serving.room.coordinates
 
 
 @pytest.mark.parametrize(("passed", "reads"), [(0.0, 0), (2.6, 0), (2.8, 1)])
 async def test_a_right_without_a_fresh_lease_is_confirmed_by_the_log(serving: Node, passed: float, reads: int) -> None:
     serving.now += passed
-    await serving.room.lease.confirm()
+    await serving.room.confirm()
     assert serving.reads == reads
 
 
@@ -299,7 +298,7 @@ async def test_a_right_that_the_log_does_not_confirm_is_none(serving: Node, how:
     if not serving.log_read_fails:
         serving.opened_elsewhere()
     with pytest.raises(KafkaError) as refused:
-        await serving.room.lease.confirm()
+        await serving.room.confirm()
     assert refused.value.code == (NO_LEADER if serving.log_read_fails else OTHER_NODE)
 
 
@@ -307,12 +306,12 @@ async def test_a_node_that_shuts_down_writes_what_is_under_way_and_hands_the_rig
     asker = Connection(1)
     taking = asyncio.create_task(serving.granted(asker, "a"))
     await asyncio.sleep(0)
-    await serving.room.lease.drain()
+    await serving.room.drain()
     assert await taking is Prospect.READY
     assert len(serving.log) == 1
     assert asker.severed
     assert serving.handed_over == [(CLAIMS, 1, "boot")]
-    await serving.room.lease.drain()
+    await serving.room.drain()
     assert len(serving.handed_over) == 1
 
 
@@ -355,7 +354,7 @@ async def test_claims_of_a_connection_end_with_it(serving: Node) -> None:
     assert serving.log[-1].value is None
     assert serving.news == [(b"t1", 1)]
     assert serving.room.lost_by(b"t1")
-    assert not serving.state.over
+    assert not serving.room.claims.over
 
 
 async def test_claims_of_a_session_outlive_its_connection_by_a_grace(serving: Node) -> None:
@@ -366,11 +365,11 @@ async def test_claims_of_a_session_outlive_its_connection_by_a_grace(serving: No
     serving.now += GRACE_S / 2
     serving.room.bind(Connection(2, IDEMPOTENT), IDEMPOTENT)
     serving.now += GRACE_S
-    serving.room._pass_time()
+    serving.room.pass_time()
     assert serving.owners() == {"a": IDEMPOTENT}
     serving.room.connection_closed(2)
     serving.now += GRACE_S
-    serving.room._pass_time()
+    serving.room.pass_time()
     await turns()
     assert serving.owners() == {}
 
@@ -381,12 +380,12 @@ async def test_an_end_that_cannot_be_written_is_tried_again(serving: Node) -> No
     serving.room.connection_closed(1)
     await turns()
     assert serving.owners() == {"a": PLAIN}
-    assert serving.state.over == {PLAIN: False}
+    assert serving.room.claims.over == {PLAIN: False}
     serving.log_fails = False
-    serving.room._pass_time()
+    serving.room.pass_time()
     await turns()
     assert serving.owners() == {}
-    assert serving.state.over == {}
+    assert serving.room.claims.over == {}
 
 
 async def test_a_session_that_came_back_before_its_end_was_written_keeps_its_claims(serving: Node) -> None:
@@ -395,7 +394,7 @@ async def test_a_session_that_came_back_before_its_end_was_written_keeps_its_cla
     serving.room.bind(Connection(2), PLAIN)
     await turns()
     assert serving.owners() == {"a": PLAIN}
-    assert serving.state.over == {}
+    assert serving.room.claims.over == {}
 
 
 async def test_a_connection_that_closed_while_it_waited_for_its_turn_gets_nothing(serving: Node) -> None:
@@ -455,7 +454,7 @@ async def test_a_request_waits_in_its_queue_until_it_leaves_or_its_turn_comes(se
         verdict = serving.room.wait(asker, wanted("a", token, asker.session, control.WAIT_FOR_EXCLUSIVE))
         assert verdict.prospect is Prospect.WAIT
         assert serving.room.is_waiting(token)
-    assert serving.state.waiting_wishes == 2
+    assert serving.room.claims.table.waiting.wishes == 2
     assert serving.answers.count(("waiting", 1)) == 2
     serving.room.leave([b"t2", b"unknown"])
     assert not serving.room.is_waiting(b"t2")
@@ -464,7 +463,7 @@ async def test_a_request_waits_in_its_queue_until_it_leaves_or_its_turn_comes(se
     assert serving.news == [(b"t1", 1), (b"t3", 0)]
     assert serving.room.look(wanted("a", b"t3", "pid:3", control.WAIT_FOR_EXCLUSIVE)).prospect is Prospect.READY
     assert serving.room.look(wanted("a", b"t4", "pid:4")).prospect is not Prospect.READY
-    assert serving.state.held == 0
+    assert not serving.room.claims.table.owners
 
 
 async def test_a_refused_request_does_not_wait(serving: Node) -> None:
@@ -480,10 +479,10 @@ async def test_a_part_of_a_tokens_claims_may_be_released(serving: Node) -> None:
     await serving.room.take(Connection(1), Request(b"t1", PLAIN, "me", control.EXCLUSIVE, wishes))
     await serving.room.release(b"t1", [wishes[0].key, claim_key("", control.Resource(name="c"))])
     assert serving.owners() == {"b": PLAIN}
-    assert serving.state.is_held(wishes[1].key, b"t1", 1)
-    assert not serving.state.is_held(wishes[1].key, b"t1", 2)
-    assert not serving.state.is_held(wishes[1].key, b"t2", 1)
-    assert not serving.state.is_held(wishes[0].key, b"t1", 1)
+    assert serving.room.is_held(wishes[1].key, b"t1", 1)
+    assert not serving.room.is_held(wishes[1].key, b"t1", 2)
+    assert not serving.room.is_held(wishes[1].key, b"t2", 1)
+    assert not serving.room.is_held(wishes[0].key, b"t1", 1)
 
 
 async def test_sessions_of_an_earlier_coordinator_have_a_grace_to_come_back(node: Node) -> None:
@@ -495,11 +494,11 @@ async def test_sessions_of_an_earlier_coordinator_have_a_grace_to_come_back(node
     await node.room.ready()
     node.room.bind(Connection(1, "pid:1"), "pid:1")
     node.now += RECONNECT_S - 1
-    node.room._pass_time()
+    node.room.pass_time()
     await turns()
     assert len(node.owners()) == 2
     node.now += 1
-    node.room._pass_time()
+    node.room.pass_time()
     await turns()
     assert node.owners() == {"a": "pid:1"}
 

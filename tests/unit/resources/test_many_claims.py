@@ -17,7 +17,6 @@ from sidecar.resources.commits import BATCH_RECORDS, Commits
 from sidecar.resources.coordinator import Coordinator
 from sidecar.resources.limits import ClaimLimits
 from sidecar.resources.requests import Request, Wish
-from sidecar.resources.state import ClaimsState
 from sidecar.v1 import control_pb2 as control
 
 if TYPE_CHECKING:
@@ -73,11 +72,12 @@ def coordinator(journal: Journal) -> Coordinator:
         claims_answered=nothing, claims_granted=nothing, claims_let_go=nothing, coordinator_changed=nothing
     )
     nodes: Any = SimpleNamespace(serving={})
-    state = ClaimsState(services, nodes, Tasks(fail), events, 1.0, 0.0, ClaimLimits(100))
+    tasks = Tasks(fail)
+    room = Coordinator(services, nodes, tasks, events, ClaimLimits(100), reconnect_grace=1.0, disconnect_grace=0.0)
     epoch: Any = SimpleNamespace()
     written: Any = journal
-    state.epoch, state.commits, state.serving = epoch, Commits(written, state.tasks, confirm, fail), True
-    return Coordinator(state)
+    room.epoch, room.commits, room.serving = epoch, Commits(written, tasks, confirm, fail), True
+    return room
 
 
 def claim_many(room: Coordinator) -> None:
@@ -86,9 +86,9 @@ def claim_many(room: Coordinator) -> None:
         resources = [control.Resource(name=f"n{next(numbers)}") for _ in range(NAMES)]
         wishes = tuple(Wish(claim_key("", resource), "", resource) for resource in resources)
         request = Request(next(numbers).to_bytes(16, "big"), SESSION, "me", control.EXCLUSIVE, wishes)
-        verdict = room.state.table.judge(request)
+        verdict = room.claims.table.judge(request)
         assert verdict.prospect is Prospect.READY
-        room.state.table.apply(room.state.table.grant(request, verdict, 0, "here"))
+        room.claims.table.apply(room.claims.table.grant(request, verdict, 0, "here"))
 
 
 async def turns(room: Coordinator, left: Any) -> list[int]:
@@ -108,34 +108,34 @@ async def test_twenty_thousand_claims_of_a_client_that_left_are_released_in_turn
     claim_many(room)
     room.bind(asker, SESSION)
     room.connection_closed(asker.connection_id)
-    taken = await turns(room, lambda: len(room.state.table.owners))
+    taken = await turns(room, lambda: len(room.claims.table.owners))
     assert max(taken) <= LARGEST
     assert max(journal.batches) <= LARGEST
-    assert not room.state.over
+    assert not room.claims.over
 
 
 async def test_the_places_of_a_client_that_left_are_given_up_in_turns() -> None:
     room, asker = coordinator(Journal()), Asker()
     claim_many(room)
-    keys = [*room.state.table.owners]
+    keys = [*room.claims.table.owners]
     for number in range(REQUESTS):
         some = keys[number * NAMES : (number + 1) * NAMES]
         wishes = tuple(Wish(key, "", control.Resource(name="x")) for key in some)
-        room.state.table.wait(Request(b"w%d" % number, "conn:1-00-2", "me", control.WAIT_FOR_EXCLUSIVE, wishes), 0)
+        room.claims.table.wait(Request(b"w%d" % number, "conn:1-00-2", "me", control.WAIT_FOR_EXCLUSIVE, wishes), 0)
     asker.session = "conn:1-00-2"
     room.bind(asker, asker.session)
     room.connection_closed(asker.connection_id)
-    taken = await turns(room, lambda: room.state.waiting_wishes)
+    taken = await turns(room, lambda: room.claims.table.waiting.wishes)
     assert max(taken) <= LARGEST + 2 * NAMES
 
 
 async def test_who_lost_claims_by_the_end_of_the_coordinators_epoch_is_told_in_turns() -> None:
     room, told = coordinator(Journal()), list[int]()
     claim_many(room)
-    room.state.listeners.append(lambda _, lost: told.append(len(lost)))
+    room.listeners.append(lambda _, lost: told.append(len(lost)))
     asker = Asker()
     room.bind(asker, SESSION)
-    room.lease.heard({"__claims"})
+    room.heard({"__claims"})
     taken = await turns(room, lambda: REQUESTS * NAMES - sum(told))
     assert max(taken) <= NAMES
     await asyncio.sleep(0)
@@ -146,8 +146,8 @@ async def test_who_lost_claims_by_the_end_of_the_coordinators_epoch_is_told_in_t
 async def test_claims_are_loaded_in_slices(number: int) -> None:
     room = coordinator(Journal())
     claim_many(room)
-    claims = [*room.state.table.owners.items()][:number]
-    table = room.state.new_table()
+    claims = [*room.claims.table.owners.items()][:number]
+    table = room.claims.new_table()
     steps = table.load(claims)
     sizes = [len(table.owners) for _ in steps]
     assert sizes == list(range(1_000, number + 1, 1_000))
