@@ -11,6 +11,7 @@ Redis also has the queues of topics (WaitForExclusive, PIP-68), for the node tha
 """
 
 import asyncio
+import math
 import secrets
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
@@ -70,7 +71,7 @@ class ServingRights:
         self._catalog = catalog
         self._myself = Holder(services.node_id, services.boot)
         self._placed = nodes.placement
-        self._placed_at = 0.0
+        self._placed_at = -math.inf
 
     async def take(self, topic: Served) -> bool:
         """Take or keep the right to serve a topic; False if another node has it. Raises `NothingDoneError` if no node

@@ -147,6 +147,7 @@ class Resource(ABC):
                 case SetTimer(until):
                     self._set_timer(until)
                 case Idle():
+                    assert not self._held, "what waits, waits for a work"
                     self._idle()
                 case Verdict():
                     raise AssertionError("a verdict is on a batch")
@@ -194,6 +195,8 @@ class Resource(ABC):
 
     def _start(self, work: Callable[[], Coroutine[None, None, None]], cause: Offer | None = None) -> asyncio.Task[None]:
         """Start the work that the state has begun. `cause`: a batch that is judged after it, before all others."""
+        assert self._task is None, "one work at a time"
+        assert self.busy, "the machine has begun it"
         if cause is not None:
             self._held.appendleft(cause)
         self._patience = asyncio.get_running_loop().call_later(_HELD_S, self.tell, TookLong())

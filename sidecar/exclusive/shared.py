@@ -274,6 +274,7 @@ class SharedSessions:
             slot = shared_slot(max(map(int, known), default=0) + 1)
         else:
             return None
+        assert replaces is not None or slot not in in_use, "a slot is one session's"
         found = self._sessions[claimant.session] = SharedSession(self, claimant, slot, client)
         found.replaces = replaces
         return found
@@ -317,6 +318,7 @@ class SharedSessions:
     def begin(self, master: TakenSlot, *, shares: bool) -> None:
         """Note that the master slot was taken, and with it all others. `shares`: sessions may write."""
         self.close(MOVED)
+        assert master.scope.is_master, "the master slot covers all others"
         self._slots = dict(master.others)
         self.master = master if shares else None
 

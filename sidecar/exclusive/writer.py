@@ -47,6 +47,10 @@ class SlotWriter:
 
     def begin(self, taken: TakenSlot, ids: TopicIds | None, owner: Writer) -> None:
         """Write under this epoch from now on. `ids`: the sequence ids of the topic, if it has any."""
+        assert self.epoch is None, "writers stopped before the fence"
+        assert taken.session, "somebody writes"
+        assert taken.scope.is_shared or taken.generation > 0, "an owner has a generation"
+        assert set(taken.bases) >= set(taken.partitions), "the session's place is known in every partition"
         self.epoch = SlotEpoch(taken, self._env.forwarder, owner, ids, self._env.services.epoch_records)
 
     def writes_under(self, lane: Lane) -> bool:
@@ -134,6 +138,9 @@ class SlotWriter:
         except (KafkaError, ChangelogError, RetryTimeoutError, UpstreamError, EpochsUsedUpError) as error:
             self._env.hooks.operation_failed(self._topic, error)
             return False
+        raised, held = following.taken.stamp, epoch.taken.stamp
+        assert raised.producer_id == held.producer_id, "the next epoch is of the same producer id"
+        assert raised.epoch > held.epoch, "a raise is above what was written under"
         if self.epoch is not epoch:
             following.close(MOVED)
             return False

@@ -6,22 +6,33 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from sidecar.ownership.state import Absent, Awaited, Owned
+from sidecar.ownership.state import Absent, Awaited, Owned, Work
 
 if TYPE_CHECKING:
     from sidecar.ownership.state import State
 
 STRUCK_KEPT: Final = 1_000
 """The limit of sessions that were answered PRODUCER_FENCED and that no record lists."""
+_BESIDE: Final = frozenset({Work.OPEN, Work.RESUME, Work.RAISE, Work.RENEW, Work.FIND, Work.EXAMINE})
+"""The works of a shared session's slot."""
 
 
 def assert_sound(state: State) -> None:
     """What holds for one state; its cost does not depend on how many wait."""
     holder, record = state.holder, state.record
     assert (record is None) is (state.position < 0), "a record has an offset"
+    assert record is not None or not state.listed, "only a record lists deposed sessions"
     assert state.floor >= 0, "generations begin at 0"
     assert len(state.waiting) == len(state.places), "each waiting session has a place"
     assert len(state.struck) <= STRUCK_KEPT, "sessions that only try are bounded"
+    assert state.work is not None or not state.is_slow, "only a work is slow"
+    if state.is_beside:
+        assert isinstance(holder, Owned), "a shared session holds its slot as long as the slot is its own"
+        assert not state.places, "nobody waits for a shared session's slot"
+        assert not state.tainted, "nobody loses it by a rule"
+        assert state.work is None or state.work in _BESIDE, f"a shared session's slot has no {state.work}"
+    else:
+        assert state.work is not Work.OPEN, "only a shared session's slot is opened"
     if holder is None:
         return
     assert holder.session, "a holder is a session"
@@ -34,12 +45,15 @@ def assert_sound(state: State) -> None:
         assert holder.generation <= state.generation, "no owner is newer than the newest record"
 
 
-def assert_queue(state: State) -> None:
-    """What holds for the places of a queue; looks at each."""
+def assert_whole(state: State) -> None:
+    """What holds for a state, however many wait or were deposed; looks at each of them."""
     assert state.waiting == tuple(state.places), "the queue is in the order of its places"
     for session, place in state.places.items():
         assert place.claimant is None or place.claimant.session == session, f"{session} has another one's place"
         assert place.claimant is not None or not session.is_plain, f"{session} cannot come back from another node"
+    if state.record is not None:
+        assert state.listed == {deposed.session for deposed in state.record.deposed}, "the newest record lists them"
+    assert not any(session.startswith("conn:") for session in state.tries), "a plain session is known by its connection"
 
 
 def assert_step(before: State, after: State, *, moves_holder: bool, reads: bool = False) -> None:
@@ -48,6 +62,9 @@ def assert_step(before: State, after: State, *, moves_holder: bool, reads: bool 
     """
     assert_sound(after)
     assert reads or after.generation >= before.generation, "generations never fall"
+    assert after.is_beside is before.is_beside, "a slot stays what it is"
+    assert after.pruned_at >= before.pruned_at, "time does not go back"
+    assert None in (before.work, after.work) or after.work is before.work, "one work ends before another begins"
     if not moves_holder:
         had, has = before.holder, after.holder
         assert (had is None) is (has is None), "no connection and no batch begins or ends an ownership"

@@ -655,7 +655,7 @@ def _closed(state: State, connection: int, facts: Facts, now: float) -> State:
     if holder is not None and connection in holder.connections:
         left = {connection}
         owned = _owned(holder, holder.connections - left, holder.writers - left)
-        state = replace(state, holder=_alone(owned, _until(facts, now)))
+        state = replace(state, holder=_alone(owned, None if state.is_beside else _until(facts, now)))
     if connection in state.tainted or connection in state.ghosts:
         ghosts = {other: since for other, since in state.ghosts.items() if other != connection}
         state = replace(state, tainted=state.tainted - {connection}, ghosts=ghosts)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
-from sidecar.ownership.invariants import assert_queue, assert_sound
+from sidecar.ownership.invariants import assert_sound, assert_whole
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -146,7 +146,7 @@ def facts_of(nodes: Mapping[int, Process]) -> Facts:
                 state = getattr(part, "state", None)  # nodes of the last release have none
                 if state is not None:
                     assert_sound(state)
-                    assert_queue(state)
+                    assert_whole(state)
                 works += [_work(number, each) for each in (part, *part.shared._sessions.values()) if each.writer.epoch]
                 if part.writer.epoch is not None and state is not None and (waiting := state.places):
                     found = tuple((session, place.since) for session, place in waiting.items())

@@ -202,12 +202,12 @@ def test_there_is_one_work_at_a_time(event: Event) -> None:
 def test_a_batch_waits_for_the_work_under_way_until_that_is_slow(work: Work) -> None:
     """Whoever offers it, and whatever is known: nothing else changes."""
     for who in (claimant("pid:1", 1), claimant("pid:2", 20, AccessMode.EXCLUSIVE_WITH_FENCING)):
-        busy = State(HERE, work=work)
+        busy = State(HERE, work=work, is_beside=work is Work.OPEN)
         assert step(busy, BatchOffered(who), replace(FACTS, writes=True), NOW) == (busy, (Verdict(Act.HOLD),))
         slow, _ = step(busy, TookLong(), FACTS, NOW)
         assert step(slow, BatchOffered(who), replace(FACTS, writes=True), NOW) == (slow, (Verdict(Act.BUSY),))
     ended, _ = step(slow, Ended(), FACTS, NOW)
-    assert ended == State(HERE)
+    assert ended == replace(busy, work=None)
 
 
 @pytest.mark.parametrize(
