@@ -13,9 +13,8 @@ Redis also has the queues of topics (WaitForExclusive, PIP-68), for the node tha
 import asyncio
 import math
 import secrets
-from collections.abc import Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
-from itertools import islice
 from typing import Final
 
 from metadata import MetadataUnavailable
@@ -25,7 +24,6 @@ from sidecar.access.services import NodeServices
 from sidecar.changelog import Entry, Opened
 from sidecar.cluster.nodes import NodeDirectory
 from sidecar.exclusive.catalog import PolicyCatalog
-from sidecar.exclusive.interfaces import Movable, Owning, Served
 from sidecar.exclusive.requests import FOR_NOBODY, NothingDoneError, Request
 from sidecar.exclusive.slots import SlotScope, TakenSlot, generation_floor, is_outdated, owner_record
 from sidecar.network.tasks import Tasks
@@ -37,7 +35,6 @@ CLAIM_LEASE_MS: Final = 10_000
 """How long other claims wait for one that is never completed."""
 _SETTLED_LEASES: Final = 2
 """The number of leases for which the set of nodes must be unchanged before topics move: a restart moves nothing."""
-_AT_ONCE: Final = 16
 _GATHER_S: Final = 0.05
 
 
@@ -73,11 +70,10 @@ class ServingRights:
         self._placed = nodes.placement
         self._placed_at = -math.inf
 
-    async def take(self, topic: Served) -> bool:
+    async def take(self, name: str) -> bool:
         """Take or keep the right to serve a topic; False if another node has it. Raises `NothingDoneError` if no node
         may take it now, `MetadataUnavailable` if Redis does not answer and this node was not the last one.
         """
-        name = topic.name
         if name in self.moving:
             return False
         if not self._catalog.is_applied_everywhere:
@@ -89,10 +85,8 @@ class ServingRights:
         except MetadataUnavailable:
             if last_node != services.node_id:
                 raise
-            topic.serving = True
             return True
         if answer.status is ServeStatus.GRANTED:
-            topic.serving = True
             self._nodes.serving[name.encode()] = services.node_id
             return True
         if answer.status is ServeStatus.HELD:
@@ -120,33 +114,27 @@ class ServingRights:
         """Whether no node serves a topic, and it is placed on this one."""
         return topic not in self._nodes.serving and self._nodes.placement.of_topic(topic) == self._services.node_id
 
-    def hand_out(self, topics: Iterable[Movable]) -> None:
-        """Begin to hand over topics that are served here but placed on other nodes, some at a time."""
+    def to_move(self, names: Iterable[str]) -> Iterator[tuple[str, int]]:
+        """Those of the topics that are placed on another node, and which: none while the set of nodes is new."""
         placement, now = self._nodes.placement, asyncio.get_running_loop().time()
         if placement is not self._placed:
             self._placed, self._placed_at = placement, now
         if now - self._placed_at < _SETTLED_LEASES * self._services.store.lease_ms / 1000:
             return
-        strange = (
-            (topic, to)
-            for topic in topics
-            if topic.serving
-            and (to := placement.of_topic(topic.name.encode())) != self._services.node_id
-            and topic.may_move
-        )
-        for topic, to in islice(strange, _AT_ONCE):
-            self.moving.add(topic.name)
-            topic.serving = False
-            self._tasks.start(self._hand_over(topic, to))
+        for name in names:
+            to = placement.of_topic(name.encode())
+            if to != self._services.node_id:
+                yield name, to
 
-    async def _hand_over(self, topic: Movable, to: int) -> None:
+    async def hand_over(self, name: str, to: int, hand_back: Callable[[], Awaitable[None]]) -> None:
+        """Give the right to serve a topic that is `moving` to another node, once the topic was handed back."""
         try:
-            await topic.hand_back()
+            await hand_back()
             with suppress(MetadataUnavailable):  # then its lease runs out
-                await self._services.store.hand_over(topic.name, self._services.node_id, self._services.boot, to=to)
-                self._nodes.serving[topic.name.encode()] = to
+                await self._services.store.hand_over(name, self._services.node_id, self._services.boot, to=to)
+                self._nodes.serving[name.encode()] = to
         finally:
-            self.moving.discard(topic.name)
+            self.moving.discard(name)
 
 
 class Arbitration:
@@ -244,27 +232,28 @@ class Queues:
     def __init__(self, services: NodeServices, tasks: Tasks) -> None:
         self._services = services
         self._tasks = tasks
-        self._changed: set[Owning] = set()
+        self._changed: dict[SlotScope, tuple[Session, ...]] = {}
 
-    def changed(self, topic: Owning) -> None:
-        """Store a topic's queue soon: it has changed, or Redis may have lost it."""
+    def changed(self, scope: SlotScope, waiting: tuple[Session, ...]) -> None:
+        """Store a topic's queue soon: it has changed, or Redis may have lost it. Redis takes it from the node that
+        serves the topic only.
+        """
         if not self._changed:
             self._tasks.start(self._keep())
-        self._changed.add(topic)
+        self._changed[scope] = waiting
 
     async def _keep(self) -> None:
         await asyncio.sleep(_GATHER_S)
-        changed, self._changed = self._changed, set()
-        for topic in changed:
-            if topic.serving:
-                with suppress(MetadataUnavailable):  # the next heartbeat brings it again
-                    resource, queue = topic.scope.resource, topic.sessions()
-                    await self._services.store.keep_queue(
-                        topic.name, self._services.node_id, self._services.boot, queue, resource=resource
-                    )
+        changed, self._changed = self._changed, {}
+        services = self._services
+        for scope, waiting in changed.items():
+            with suppress(MetadataUnavailable):  # the next heartbeat brings it again
+                await services.store.keep_queue(
+                    scope.topic, services.node_id, services.boot, waiting, resource=scope.resource
+                )
 
-    async def of(self, topic: Owning) -> list[Session]:
+    async def of(self, scope: SlotScope) -> list[Session]:
         """The sessions that waited at a topic's previous node, in order; empty if Redis does not answer."""
         with suppress(MetadataUnavailable):
-            return list(map(Session, await self._services.store.queue(topic.scope.resource)))
+            return list(map(Session, await self._services.store.queue(scope.resource)))
         return []

@@ -17,7 +17,7 @@ from sidecar.dedup.partition import IdsServices
 from sidecar.exclusive.arbitration import Queues, ServingRights
 from sidecar.exclusive.bindings import Bindings
 from sidecar.exclusive.catalog import PolicyCatalog
-from sidecar.exclusive.interfaces import OwnershipHooks, Owning, Served
+from sidecar.exclusive.interfaces import OwnershipHooks
 from sidecar.exclusive.ownership_events import OwnershipEvents
 from sidecar.exclusive.policies import PolicyFields
 from sidecar.exclusive.slots import SlotScope
@@ -137,15 +137,15 @@ class Environment(ABC):
         """Whether another live node serves a topic, by the last heartbeat."""
         return self.rights.is_elsewhere(topic)
 
-    async def may_serve(self, topic: Served) -> bool:
+    async def may_serve(self, topic: str) -> bool:
         """Take or keep the right to serve the topic."""
         return not self.draining and await self.rights.take(topic)
 
-    def owner_may_have_changed(self, topic: Owning) -> None:
+    def owner_may_have_changed(self, scope: SlotScope) -> None:
         """Call the watchers: a topic or partition may have another owner, or may be claimed now."""
         for watcher in self.watchers:
-            watcher(topic.name, topic.scope.partition)
+            watcher(scope.topic, scope.partition)
 
     @abstractmethod
-    def unknown(self, topic: Owning) -> None:
-        """Called when Kafka knows no topic of this name."""
+    def unknown(self, name: str, topic: object) -> None:
+        """Kafka knows no topic of this name, by what happened to this state of it."""

@@ -6,6 +6,7 @@ nodes, or for a client without idempotence `conn:ID`, its connection.
 
 import asyncio
 from collections.abc import Callable
+from itertools import islice
 from typing import Final
 
 from metadata.nodes import LiveNodes
@@ -20,6 +21,7 @@ from sidecar.exclusive.topic import GovernedTopic
 from sidecar.fencing.expiry import KeepAlive
 
 _ORPHANS_S: Final = 2.0
+_MOVED_AT_ONCE: Final = 16
 _SNAPSHOTS_S: Final = 0.5
 _FORGET_S: Final = 60.0
 """The time between two searches for sessions that are gone."""
@@ -110,7 +112,7 @@ class GovernedTopics(Topics):
     def _replaced(self, topic: Topic) -> None:
         """Call the watchers: the topic's parts have lost their owners."""
         for part in topic.parts:
-            self.owner_may_have_changed(part)
+            self.owner_may_have_changed(part.scope)
 
     def _rescope(self, topic: Topic) -> None:
         """Replace the state after a change of the scope: no owner keeps what it had."""
@@ -166,7 +168,7 @@ class GovernedTopics(Topics):
             self._gone = names
             for topic in self._topics.values():
                 if topic.serving and topic.generation and topic.name not in names:
-                    self.events.report_again(next(iter(topic.parts)))
+                    self.events.report_again(next(iter(topic.parts)).subject)
 
     def _has_clients(self, name: str) -> bool:
         topic = self._topics.get(name)
@@ -174,8 +176,9 @@ class GovernedTopics(Topics):
 
     async def _let_go(self, name: str) -> bool:
         topic = self.topic(name)
-        if self.draining or not (topic.serving or await self.may_serve(topic)):
+        if self.draining or not (topic.serving or await self.may_serve(name)):
             return False
+        topic.serving = True
         await topic.hand_back()
         return True
 
@@ -216,16 +219,26 @@ class GovernedTopics(Topics):
         for topic in self._topics.values():
             for part in topic.parts if topic.serving else ():
                 if part.state.waiting:
-                    self.queues.changed(part)  # Redis may have lost it
+                    self.queues.changed(part.scope, part.sessions())  # Redis may have lost it
             if self.rights.is_anothers(live.serving.get(topic.name)):
                 topic.served_elsewhere()
         if not self.draining:
-            self.rights.hand_out(self._topics.values())
+            self._hand_out()
         for name in lost:
             topic = self._topics.get(name)
             if topic is not None and topic.serving:
                 topic.serving = False
                 self.tasks.start(topic.hand_back())
+
+    def _hand_out(self) -> None:
+        """Begin to hand over topics that are served here but placed on other nodes, some at a time."""
+        served = (name for name, topic in self._topics.items() if topic.serving)
+        movable = (move for move in self.rights.to_move(served) if self._topics[move[0]].may_move)
+        for name, to in islice(movable, _MOVED_AT_ONCE):
+            topic = self._topics[name]
+            topic.serving = False
+            self.rights.moving.add(name)
+            self.tasks.start(self.rights.hand_over(name, to, topic.hand_back))
 
     async def refill(self) -> None:
         """Write the policies to an emptied Redis."""

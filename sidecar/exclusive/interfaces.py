@@ -7,10 +7,8 @@ from sidecar.changelog import SlotName
 from sidecar.dedup.partition import IdsHooks
 from sidecar.dedup.topic import TopicIds
 from sidecar.exclusive.producing import ProducingState
-from sidecar.exclusive.slots import SlotScope, TakenSlot
 from sidecar.exclusive.upkeep import Cause, Upkeep
 from sidecar.network.aside import Allowance
-from sidecar.ownership.state import State
 from sidecar.protocol.ids import Stamp
 from sidecar.protocol.session import Caller, Session
 
@@ -84,41 +82,6 @@ class OwnershipHooks(IdsHooks, Protocol):
 
     def topic_gone(self, topic: str, generation: int) -> None:
         """Kafka no longer has the topic; of its stored state only the generation is left."""
-
-
-class Served(Protocol):
-    """A topic that exactly one node serves. `serving`: this node does, and reports that with its heartbeats."""
-
-    name: str
-    serving: bool
-
-
-class Movable(Served, Protocol):
-    """A topic as a whole, which may be handed over."""
-
-    @property
-    def may_move(self) -> bool:
-        """Whether another node can serve it without the end of a session."""
-        ...
-
-    async def hand_back(self) -> None:
-        """Finish the batches in flight, and stop serving."""
-
-
-class Owning(Served, Protocol):
-    """A topic, or a partition with its own owner, as events, metrics and Redis show it."""
-
-    scope: SlotScope
-    state: State
-
-    def sessions(self) -> tuple[Session, ...]:
-        """The sessions that wait, in order."""
-        ...
-
-    @property
-    def written_under(self) -> TakenSlot | None:
-        """The slot epoch under which its owner writes here; None if it does not."""
-        ...
 
 
 class WholeTopic(Protocol):

@@ -6,20 +6,36 @@ import asyncio
 import secrets
 from contextlib import suppress
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from metadata import MetadataUnavailable
 from metadata.ownership import Generation, Ownership
 from sidecar.access.services import NodeServices
 from sidecar.changelog import FAILURES
-from sidecar.exclusive.interfaces import OwnershipHooks, Owning
+from sidecar.exclusive.interfaces import OwnershipHooks
 from sidecar.exclusive.records import mode_number
 from sidecar.exclusive.requests import NOBODY, Purpose, Request
 from sidecar.exclusive.slots import SlotScope, TakenSlot, generation_of
 from sidecar.network.tasks import Tasks
-from sidecar.ownership.state import Holder
+from sidecar.ownership.state import Holder, State
 from sidecar.protocol.session import Caller
 from sidecar.v1 import control_pb2 as control
 from sidecar.v1 import state_pb2 as state
+
+
+class Subject(NamedTuple):
+    """What is reported of a topic, or of a partition with its own owner. `taken`: the slot epoch under which its owner
+    writes here; None if it does not.
+    """
+
+    scope: SlotScope
+    state: State
+    taken: TakenSlot | None
+
+    @property
+    def name(self) -> str:
+        """The topic's name."""
+        return self.scope.topic
 
 
 @dataclass(eq=False)
@@ -32,7 +48,7 @@ class OwnershipEvents:
     _in_order: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     def taken_over(
-        self, topic: Owning, request: Request, before: Holder | None, seconds: float, by: Caller | None
+        self, topic: Subject, request: Request, before: Holder | None, seconds: float, by: Caller | None
     ) -> None:
         """Report a takeover of a topic or partition. `by`: the client whose batch or claim began it."""
         holder = topic.state.holder
@@ -54,7 +70,7 @@ class OwnershipEvents:
             self._add_event(state.Event.DEPOSED, topic, before, by=holder.label if holder else "")
         self._add_event(kind, topic, holder or before, deposed=deposed or "")
 
-    def _owner_changed(self, topic: Owning, label: str | None, mode: str | None) -> None:
+    def _owner_changed(self, topic: Subject, label: str | None, mode: str | None) -> None:
         """Report the owner to the metrics; a topic with owners per partition has their highest generation."""
         if topic.scope.is_master:
             self._hooks.owner_changed(topic.name, topic.state.generation, label, mode if label is not None else None)
@@ -64,7 +80,7 @@ class OwnershipEvents:
             highest = max(topic.state.generation, known)
             self._hooks.owner_changed(topic.name, highest, None, None)
 
-    def report_again(self, topic: Owning) -> None:
+    def report_again(self, topic: Subject) -> None:
         """Report a topic's owner again: metrics may have forgotten it."""
         holder = topic.state.holder
         self._owner_changed(topic, holder.label if holder else None, holder.mode.value if holder else None)
@@ -77,12 +93,12 @@ class OwnershipEvents:
         )  # fmt: skip
         self._add(event, taken)
 
-    def shared(self, topic: Owning, last: Holder) -> None:
+    def shared(self, topic: Subject, last: Holder) -> None:
         """Report that the last owner is deposed: sessions write beside each other now."""
         self._owner_changed(topic, None, None)
         self._add_event(state.Event.DEPOSED, topic, last, reason="shared producers write now")
 
-    async def released(self, topic: Owning, holder: Holder) -> None:
+    async def released(self, topic: Subject, holder: Holder) -> None:
         """Report that the owner was released."""
         self._hooks.released(topic.name, holder.session, topic.state.generation)
         self._owner_changed(topic, None, None)
@@ -101,7 +117,7 @@ class OwnershipEvents:
     def _add_event(
         self,
         kind: state.Event.Kind,
-        topic: Owning,
+        topic: Subject,
         holder: Holder | None,
         *,
         by: str = "",
@@ -126,7 +142,7 @@ class OwnershipEvents:
             event.partition = topic.scope.partition
         if ownership is not None:
             event.start.CopyFrom(ownership.start)
-        self._add(event, topic.written_under)
+        self._add(event, topic.taken)
 
     def policy_changed(self, name: str, body: str, at_ms: int, by: str) -> None:
         """Report that an operator, or a client by its mode, changed a policy. `body` is empty if it was deleted, `by`
@@ -167,7 +183,7 @@ class OwnershipEvents:
             self._hooks.operation_failed(event.topic, error)
 
 
-def _named(topic: Owning) -> str:
+def _named(topic: Subject) -> str:
     """The topic, or its partition as `orders-3`."""
     partition = topic.scope.partition
     return topic.name if partition is None else f"{topic.name}-{partition}"

@@ -159,8 +159,9 @@ class PartitionedTopic:
         Raises `KafkaError` 6 NOT_LEADER_OR_FOLLOWER if another node serves it, and what a takeover raises.
         """
         async with self._taking:
-            if not await self._env.may_serve(self):
+            if not await self._env.may_serve(self.name):
                 raise NothingDoneError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "another node serves the topic")
+            self.serving = True
             taken = self._taken
             if taken is not None and partition not in taken.partitions:
                 layout = await self._env.services.upstream.whole_layout(self.name)
@@ -207,7 +208,8 @@ class PartitionedTopic:
                 return
             self._taken = None
         async with self._taking:
-            if self._taken is None and await self._env.may_serve(self):
+            if self._taken is None and await self._env.may_serve(self.name):
+                self.serving = True
                 await self._adopt()
 
     async def _keep_slots(self, taken: TakenSlot) -> None:

@@ -17,7 +17,7 @@ from sidecar.dedup.turned_away import KeptBytes
 from sidecar.exclusive.admission import PENDING, ExistingPartitions, checked_header
 from sidecar.exclusive.answers import MOVED
 from sidecar.exclusive.environment import Environment
-from sidecar.exclusive.interfaces import Owning, Producing
+from sidecar.exclusive.interfaces import Producing
 from sidecar.exclusive.offers import Offer
 from sidecar.exclusive.partitions import PartitionedTopic, Topic
 from sidecar.exclusive.policies import Scope
@@ -321,9 +321,9 @@ class Topics(Environment):
         for topic in self._topics.values():
             topic.refusals.forget(session)
 
-    def unknown(self, topic: Owning) -> None:
+    def unknown(self, name: str, topic: object) -> None:
         """Forget a topic that Kafka does not know and nobody wrote to: a prefix covers any name that clients send."""
-        whole = self._topics.get(topic.name)
+        whole = self._topics.get(name)
         if isinstance(whole, GovernedTopic) and whole is topic and whole.state.record is None and not whole.has_slot:
             self._drop(whole)
 
@@ -340,4 +340,4 @@ class Topics(Environment):
         if topic is None:
             self.hooks.topic_forgotten(name.decode(errors="replace"))
         elif isinstance(topic, GovernedTopic):
-            self.unknown(topic)
+            self.unknown(topic.name, topic)

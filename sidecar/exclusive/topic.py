@@ -30,6 +30,7 @@ from sidecar.exclusive.environment import Environment
 from sidecar.exclusive.epoch import SlotEpoch
 from sidecar.exclusive.interfaces import WholeTopic
 from sidecar.exclusive.offers import Offer
+from sidecar.exclusive.ownership_events import Subject
 from sidecar.exclusive.policy_ids import PolicyIds, begin_ids
 from sidecar.exclusive.policy_use import Use
 from sidecar.exclusive.records import mode_of, was_deposed
@@ -95,7 +96,7 @@ _NOBODY_ASKS: Final = "the end of the last session that asked for a mode"
 
 
 class GovernedTopic(Resource):
-    """Implements `interfaces.Owning`. `taken`: what the newest takeover returned, while the node still has the slot."""
+    """`taken`: what the newest takeover returned, while the node still has the slot."""
 
     def __init__(
         self,
@@ -131,7 +132,7 @@ class GovernedTopic(Resource):
 
     @property
     def generation(self) -> int:
-        """See `Owning`."""
+        """The generation; 0 before anybody owned it."""
         return self.state.generation
 
     @property
@@ -161,6 +162,11 @@ class GovernedTopic(Resource):
     def written_under(self) -> TakenSlot | None:
         """The slot epoch under which its owner writes here; None if it does not."""
         return self.writer.epoch.taken if self.writer.epoch is not None else None
+
+    @property
+    def subject(self) -> Subject:
+        """What events and metrics show of it."""
+        return Subject(self.scope, self.state, self.written_under)
 
     def is_live(self, session: str) -> bool:
         """Whether a session that may write here has a connection."""
@@ -329,13 +335,13 @@ class GovernedTopic(Resource):
         """Remove a session from the queue."""
         self.apply(PlaceLeft(session))
         self._store_queue()
-        self._env.owner_may_have_changed(self)
+        self._env.owner_may_have_changed(self.scope)
 
     def _store_queue(self) -> None:
         """Store the queue in Redis if its sessions have changed."""
         if self.state.waiting is not self._stored_queue:
             self._stored_queue = self.state.waiting
-            self._env.queues.changed(self)
+            self._env.queues.changed(self.scope, self.state.waiting)
 
     # Works ----------------------------------------------------------------------------------------------------------
 
@@ -461,7 +467,7 @@ class GovernedTopic(Resource):
                 await self._env.changelog.tailer.reached(Offset(position), timeout=_SEEN_S)
             finally:
                 self.writer.drop_epoch(MOVED)
-        await self._env.events.released(self, holder)
+        await self._env.events.released(self.subject, holder)
 
     # One takeover ---------------------------------------------------------------------------------------------------
 
@@ -508,13 +514,14 @@ class GovernedTopic(Resource):
             master = await self.whole.take(self.scope.partition)
             self.serving = True
             return master
-        if not await self._env.may_serve(self):
+        if not await self._env.may_serve(self.name):
             raise NothingDoneError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "another node serves the topic")
+        self.serving = True
         return None
 
     async def _find_others(self) -> bool:
         """Keep the places of sessions that wrote or waited at the previous node; whether there are any."""
-        sessions = await self._env.queues.of(self)
+        sessions = await self._env.queues.of(self.scope)
         self.apply(WaitedBefore(sessions))
         return bool(sessions) or (self.scope.is_master and self.shared.expect())
 
@@ -538,13 +545,14 @@ class GovernedTopic(Resource):
             self.writer.begin(taken, self.ids, self)
         self.apply(TakenOver(owned, request.deposes))
         by = None if joins is None else joins.claimant.caller
-        self._env.events.taken_over(self, request, before, self._env.now() - started, by)
+        self._env.events.taken_over(self.subject, request, before, self._env.now() - started, by)
 
     def _freed(self, taken: TakenSlot) -> None:
         """Note after a takeover that sessions write beside each other, and that the last owner lost the topic."""
         last = self.state.record
         if last is not None and last.session:
-            self._env.events.shared(self, Holder(Session(last.session), last.name, mode_of(last.mode), last.generation))
+            deposed = Holder(Session(last.session), last.name, mode_of(last.mode), last.generation)
+            self._env.events.shared(self.subject, deposed)
         self.apply(Freed())
         if taken.ownership.generation:
             self.apply(Recorded(taken.ownership, taken.position))
@@ -564,7 +572,7 @@ class GovernedTopic(Resource):
         if isinstance(error, ExhaustedError):
             return Outcome(error.code, message=error.message)
         if outcome.error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-            self._env.unknown(self)
+            self._env.unknown(self.name, self)
         if isinstance(error, HeldError):
             return None if self.learn(error.owner) else BUSY
         deposed = isinstance(error, KafkaError) and error.code == ErrorCode.PRODUCER_FENCED
@@ -612,10 +620,10 @@ class GovernedTopic(Resource):
         """Read the owner from the changelog, after a start or a lost epoch. It may come back within the grace."""
         self._lost = None
         self.apply(self._read_owner())
-        self._env.owner_may_have_changed(self)
+        self._env.owner_may_have_changed(self.scope)
 
     def _idle(self) -> None:
-        self._env.owner_may_have_changed(self)
+        self._env.owner_may_have_changed(self.scope)
         if self.whole is not None and self.scope.partition is not None:
             self.whole.forget_if_idle(self.scope.partition)
 

@@ -33,7 +33,6 @@ from sidecar.cluster.nodes import NodeAddress, NodeDirectory, Placement
 from sidecar.cluster.resolver import NameResolver
 from sidecar.dedup.reply import Reply
 from sidecar.exclusive.environment import Environment
-from sidecar.exclusive.interfaces import Owning
 from sidecar.exclusive.offers import Offer
 from sidecar.exclusive.partitions import PartitionedTopic, Topic
 from sidecar.exclusive.policies import PolicyBook, PolicyFields, Scope
@@ -424,8 +423,8 @@ class PaperEnvironment(Environment):
     def now(self) -> float:
         return super().now() + self.late
 
-    def unknown(self, topic: Owning) -> None:
-        self.hooks.topic_forgotten(topic.name)
+    def unknown(self, name: str, topic: object) -> None:
+        self.hooks.topic_forgotten(name)
 
 
 class Node:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -268,13 +267,6 @@ def rights(
     return ServingRights(services(view, store), found, Tasks(print), cast(Any, catalog)), found
 
 
-def topic(name: str = TOPIC, *, serving: bool = False, may_move: bool = True) -> Any:
-    async def hand_back() -> None:
-        """At once."""
-
-    return SimpleNamespace(name=name, serving=serving, may_move=may_move, hand_back=hand_back)
-
-
 @pytest.mark.parametrize(
     ("status", "serves", "raises"),
     [
@@ -287,39 +279,36 @@ def topic(name: str = TOPIC, *, serving: bool = False, may_move: bool = True) ->
 async def test_redis_says_who_serves(status: ServeStatus, serves: bool, raises: bool) -> None:
     store = Store(ServeAnswer(status, Holder(1, "boot"), 0))
     its, nodes = rights(store, View())
-    wanted = topic()
     if raises:
         with pytest.raises(NothingDoneError) as busy:
-            await its.take(wanted)
+            await its.take(TOPIC)
         assert busy.value.code == BUSY
     else:
-        assert await its.take(wanted) is serves
-    assert wanted.serving is serves
+        assert await its.take(TOPIC) is serves
     assert nodes.serving == ({b"orders": 1} if serves else {})
     assert store.asked == [(TOPIC, 1, "boot", {"last_node": None})]
 
 
 @pytest.mark.parametrize(("last", "serves"), [(1, True), (2, False), (None, False)])
 async def test_without_redis_the_node_that_served_last_serves(last: int | None, serves: bool) -> None:
-    view, wanted = View(), topic()
+    view = View()
     if last is not None:
         served(view, last)
     its, _ = rights(Store(AWAY), view)
     if serves:
-        assert await its.take(wanted)
+        assert await its.take(TOPIC)
     else:
         with pytest.raises(MetadataUnavailable):
-            await its.take(wanted)
-    assert wanted.serving is serves
+            await its.take(TOPIC)
 
 
 async def test_nothing_is_taken_while_policies_differ_or_the_topic_is_being_handed_over() -> None:
     store = Store()
     its, _ = rights(store, View(), applied=False)
     with pytest.raises(NothingDoneError):
-        await its.take(topic())
+        await its.take(TOPIC)
     its.moving.add(TOPIC)
-    assert not await its.take(topic())
+    assert not await its.take(TOPIC)
     assert store.asked == []
 
 
@@ -338,65 +327,46 @@ def test_where_a_topic_is_served() -> None:
 
 
 async def test_topics_stay_where_they_are_while_the_set_of_nodes_is_not_settled() -> None:
-    its, nodes = rights(Store(None), View(), live=(2,))
+    its, nodes = rights(Store(), View(), live=(2,))
+    assert list(its.to_move([TOPIC])) == [(TOPIC, 2)]
+    assert list(rights(Store(), View(), live=(1,))[0].to_move([TOPIC])) == [], "it is placed here"
     nodes.place(1, 2)
-    moving = topic(serving=True)
-    its.hand_out([moving])
-    assert (moving.serving, its.moving) == (True, set())
+    assert list(its.to_move([TOPIC])) == []
     nodes.place(2, 1)
-    its.hand_out([moving])
-    assert (moving.serving, its.moving) == (True, set())
+    assert list(its.to_move([TOPIC])) == []
 
 
 async def test_a_topic_that_is_handed_over_is_served_there_also_if_redis_does_not_answer() -> None:
     store = Store(None, AWAY)
     its, nodes = rights(store, View(), live=(2,))
-    topics = [topic("a", serving=True), topic("b", serving=True), topic("c", serving=True, may_move=False), topic("d")]
-    its.hand_out(topics)
-    assert its.moving == {"a", "b"}
-    assert [found.serving for found in topics] == [False, False, True, False]
-    await wait_until(lambda: not its.moving, "both moves")
+    its.moving |= {"a", "b"}
+
+    async def hand_back() -> None:
+        assert its.moving, "nobody takes it back meanwhile"
+
+    for name in ("a", "b"):
+        await its.hand_over(name, 2, hand_back)
+    assert its.moving == set()
     assert [asked[0] for asked in store.asked] == ["a", "b"]
     assert nodes.serving == {b"a": 2}
-
-
-async def test_at_most_sixteen_topics_move_at_once() -> None:
-    its, _ = rights(Store(*[None] * 20), View(), live=(2,))
-    its.hand_out([topic(f"t{number}", serving=True) for number in range(20)])
-    assert len(its.moving) == 16
-    await wait_until(lambda: not its.moving, "the moves")
 
 
 # Queues -------------------------------------------------------------------------------------------------------------
 
 
-@dataclass(eq=False)
-class Waiting:
-    """A topic as its queue is stored."""
-
-    name: str
-    serving: bool
-    queue: tuple[str, ...]
-    scope: SlotScope
-
-    def sessions(self) -> tuple[str, ...]:
-        return self.queue
-
-
-async def test_queues_are_stored_together_and_only_those_that_this_node_serves() -> None:
-    store = Store(None, None)
-    tasks = Tasks(print)
-    queues = Queues(services(View(), store), tasks)
-
-    def waiting(name: str, *sessions: str, serving: bool = True) -> Any:
-        return Waiting(name, serving, sessions, SlotScope(name))
-
-    for found in (waiting("a", "pid:1", "pid:2"), waiting("b", "pid:3", serving=False)):
-        queues.changed(found)
-    await wait_until(lambda: store.asked, "the queue")
-    assert store.asked == [("a", 1, "boot", ("pid:1", "pid:2"), {"resource": "a"})]
-    queues.changed(waiting("a"))
-    await wait_until(lambda: len(store.asked) == 2, "the next one")
+async def test_queues_that_changed_are_stored_together_as_they_are_last() -> None:
+    store = Store(None, None, None)
+    queues, first = Queues(services(View(), store), Tasks(print)), SlotScope("a")
+    queues.changed(first, (Session("pid:1"),))
+    queues.changed(SlotScope.of_partition("b", 3), (Session("pid:3"),))
+    queues.changed(first, (Session("pid:1"), Session("pid:2")))
+    await wait_until(lambda: len(store.asked) == 2, "the queues")
+    assert store.asked == [
+        ("a", 1, "boot", ("pid:1", "pid:2"), {"resource": "a"}),
+        ("b", 1, "boot", ("pid:3",), {"resource": SlotScope.of_partition("b", 3).resource}),
+    ]
+    queues.changed(first, ())
+    await wait_until(lambda: len(store.asked) == 3, "the next one")
 
 
 async def test_the_queue_of_the_last_node_is_empty_if_redis_does_not_answer() -> None:
@@ -404,6 +374,6 @@ async def test_the_queue_of_the_last_node_is_empty_if_redis_does_not_answer() ->
         node = paper.node()
         paper.move(node)
         paper.redis.queued("pid:1", "pid:2")
-        assert await node.env.queues.of(node.whole) == ["pid:1", "pid:2"]
+        assert await node.env.queues.of(node.whole.scope) == ["pid:1", "pid:2"]
         paper.redis.is_away = True
-        assert await node.env.queues.of(node.whole) == []
+        assert await node.env.queues.of(node.whole.scope) == []

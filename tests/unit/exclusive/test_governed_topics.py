@@ -13,6 +13,7 @@ import pytest
 import metadata
 from metadata.ownership import AccessMode
 from sidecar.changelog import MASTER_SLOT, Key, Kind, Record
+from sidecar.cluster.nodes import NodeAddress, Placement
 from sidecar.cluster.resolver import NameResolver, TopicKind
 from sidecar.exclusive.governed_topics import GovernedTopics
 from sidecar.exclusive.owning import TopicClaim, TopicOwners
@@ -222,3 +223,43 @@ async def test_limits_may_change_at_run_time() -> None:
         node.close(owner)
         await node.settled()
         assert node.whole.current is not None, "it may come back"
+
+
+async def test_a_topic_that_is_placed_on_another_node_moves_there_unless_that_ends_a_session() -> None:
+    async with owned() as (paper, node, governed, owner):
+        other = paper.node()
+        node.nodes.placement = Placement([NodeAddress(other.number, "node", 9092)])
+        governed.heard(await live(paper), set())
+        assert paper.redis.serving == {TOPIC: node.number}, "the set of nodes is new"
+        await asyncio.sleep(2 * paper.redis.lease_ms / 1000)
+        governed.heard(await live(paper), set())
+        assert (governed.served_topics(), governed.rights.moving) == ([], {TOPIC})
+        await wait_until(lambda: not governed.rights.moving, "the move")
+        assert paper.redis.serving == {TOPIC: other.number}
+        assert await owner.send(other, 2) == 0
+        assert other.whole.generation == 1
+
+
+async def test_at_most_sixteen_topics_move_at_once() -> None:
+    async with owned() as (paper, node, governed, _):
+        for number in range(20):
+            governed.topic(f"t{number}").serving = True
+        node.nodes.placement = Placement([NodeAddress(2, "node", 9092)])
+        governed.heard(await live(paper), set())
+        await asyncio.sleep(2 * paper.redis.lease_ms / 1000)
+        governed.heard(await live(paper), set())
+        assert len(governed.rights.moving) == 16
+        await wait_until(lambda: not governed.rights.moving, "the moves")
+
+
+async def test_a_plain_owner_stays_at_its_node() -> None:
+    async with cluster() as paper:
+        node, governed = room(paper)
+        writes(paper, node)
+        node.topic = governed.topic(TOPIC)
+        assert await Client(-1).send(node, 1) == 0
+        node.nodes.placement = Placement([NodeAddress(2, "node", 9092)])
+        governed.heard(await live(paper), set())
+        await asyncio.sleep(2 * paper.redis.lease_ms / 1000)
+        governed.heard(await live(paper), set())
+        assert (governed.served_topics(), governed.rights.moving) == ([TOPIC], set())

@@ -9,7 +9,7 @@ from typing import Any, cast
 from metadata.ownership import AccessMode
 from sidecar.changelog import SlotName
 from sidecar.changelog.view import View
-from sidecar.exclusive.ownership_events import OwnershipEvents
+from sidecar.exclusive.ownership_events import OwnershipEvents, Subject
 from sidecar.exclusive.policies import Scope
 from sidecar.exclusive.slots import SlotScope
 from sidecar.protocol.caller import UpstreamError
@@ -146,9 +146,9 @@ async def test_a_release_that_redis_does_not_hear_is_one() -> None:
 async def test_an_owner_is_reported_again_as_it_is() -> None:
     async with cluster() as paper:
         node, owner = paper.node(), Client(7, FENCING)
-        node.env.events.report_again(node.whole)
+        node.env.events.report_again(node.whole.subject)
         assert await owner.send(node, 1) == 0
-        node.env.events.report_again(node.whole)
+        node.env.events.report_again(node.whole.subject)
         assert [node.reports("owner_changed")[index] for index in (0, -1)] == [
             (TOPIC, 0, None, None), (TOPIC, 1, "app-7", "exclusive_with_fencing"),
         ]  # fmt: skip
@@ -164,8 +164,6 @@ async def test_a_generation_that_the_view_does_not_have_yet_is_reported() -> Non
     services = SimpleNamespace(changelog=SimpleNamespace(view=View()))
     events = OwnershipEvents(cast(Any, services), cast(Any, None), cast(Any, hooks))
     known = SimpleNamespace(generation=7, holder=None)
-    events.report_again(
-        cast(Any, SimpleNamespace(name="orders", scope=SlotScope("orders", SlotName("p/3")), state=known))
-    )
+    events.report_again(Subject(SlotScope("orders", SlotName("p/3")), cast(Any, known), None))
     await asyncio.sleep(0)
     assert reported == [7]
