@@ -3,13 +3,10 @@
 from typing import Protocol
 
 from metadata.ownership import AccessMode
-from sidecar.changelog import SlotName
 from sidecar.dedup.partition import IdsHooks
-from sidecar.dedup.topic import TopicIds
 from sidecar.exclusive.producing import ProducingState
-from sidecar.exclusive.upkeep import Cause, Upkeep
+from sidecar.exclusive.upkeep import Cause
 from sidecar.network.aside import Allowance
-from sidecar.protocol.ids import Stamp
 from sidecar.protocol.session import Caller, Session
 
 
@@ -82,27 +79,3 @@ class OwnershipHooks(IdsHooks, Protocol):
 
     def topic_gone(self, topic: str, generation: int) -> None:
         """Kafka no longer has the topic; of its stored state only the generation is left."""
-
-
-class WholeTopic(Protocol):
-    """The topic that a partition with its own owner belongs to."""
-
-    upkeep: Upkeep
-
-    @property
-    def ids(self) -> TopicIds | None:
-        """The sequence ids of the topic; None if it has none."""
-        ...
-
-    async def take(self, partition: int) -> Stamp:
-        """Take the right to serve the topic and its master slot; returns the slot's stamp."""
-        ...
-
-    def outdated(self) -> None:
-        """Note that the master slot was taken in a deleted topic: it is taken again before anything else."""
-
-    def taken(self, slot: SlotName) -> None:
-        """Note that a partition's slot was taken for its owner."""
-
-    def forget_if_idle(self, partition: int) -> None:
-        """Forget a partition that needs no state; called when it has no operation in progress any more."""

@@ -28,7 +28,7 @@ from sidecar.exclusive.arbitration import ExhaustedError, HeldError
 from sidecar.exclusive.bindings import FOREIGN, NOT_YOURS
 from sidecar.exclusive.environment import Environment
 from sidecar.exclusive.epoch import SlotEpoch
-from sidecar.exclusive.interfaces import WholeTopic
+from sidecar.exclusive.master import MasterSlot
 from sidecar.exclusive.offers import Offer
 from sidecar.exclusive.ownership_events import Subject
 from sidecar.exclusive.policy_ids import PolicyIds, begin_ids
@@ -104,18 +104,18 @@ class GovernedTopic(Resource):
         environment: Environment,
         refusals: Refusals,
         scope: SlotScope | None = None,
-        whole: WholeTopic | None = None,
+        master: MasterSlot | None = None,
     ) -> None:
-        """`scope`, `whole`: of a partition with its own owner, its slot and the topic that it belongs to."""
-        upkeep = whole.upkeep if whole is not None else Upkeep(environment.terms, environment.changelog.clock)
+        """`scope`, `master`: of a partition with its own owner, its slot and what all partitions of its topic share."""
+        upkeep = master.upkeep if master is not None else Upkeep(environment.terms, environment.changelog.clock)
         super().__init__(scope or SlotScope(name), environment, upkeep, refusals, State())
-        self.whole = whole
+        self._master = master
         self.serving = False
         self.is_dropped = False
         """The topic lost its policy: this object grants nothing any more."""
         self.taken: TakenSlot | None = None
         self.shared = SharedSessions(name, environment, upkeep, refusals, lambda: self.ids, self.share_anew)
-        self._ids = PolicyIds(name, environment, self.is_live, self.fence_wanted) if whole is None else None
+        self._ids = PolicyIds(name, environment, self.is_live, self.fence_wanted) if master is None else None
         self._stored_queue: tuple[str, ...] = ()
         self._lost: SlotEpoch | None = None
         """The dropped epoch, whose positions the session's next one begins with."""
@@ -151,7 +151,7 @@ class GovernedTopic(Resource):
     @property
     def ids(self) -> TopicIds | None:
         """The sequence ids; None if the policy has no deduplication."""
-        return self._ids.now if self._ids is not None else self.whole.ids if self.whole is not None else None
+        return self._ids.now if self._ids is not None else self._master.ids if self._master is not None else None
 
     @property
     def current(self) -> Held | None:
@@ -281,7 +281,7 @@ class GovernedTopic(Resource):
             shared={found.session: found.claimant.label for found in self.shared.connected()} if is_free else {},
             shared_awaited=self.shared.awaited_until > env.now(),
             may_share=self.may_share(),
-            by_partition=self.whole is not None,
+            by_partition=self._master is not None,
             queue_limit=env.queue_limit,
             wall_ms=env.wall_ms(),
         )
@@ -484,34 +484,34 @@ class GovernedTopic(Resource):
         started, began, ids = self._env.now(), upkeep.now(), self.ids
         takeover = Takeover(self._env.services, self.scope, request, master, upkeep.trusted_ms, ids)
         try:
-            holds = self.whole is None and request.purpose in _LETS_WRITE
+            holds = self._master is None and request.purpose in _LETS_WRITE
             hold = partial(self._env.catalog.hold, self.name) if holds else None
             taken = await takeover.run(self._let_nobody_write, hold)
         except OutdatedMasterError:
-            assert self.whole is not None
-            self.whole.outdated()
+            assert self._master is not None
+            self._master.outdated()
             raise
         if ids is not self.ids:
             raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"the policy of {self.name} changed meanwhile")
         self.taken = taken
         if ids is not None:
             begin_ids(ids, taken, self._env.changelog.view)
-        if self.whole is not None:
-            self.whole.taken(self.scope.slot)
+        if self._master is not None:
+            self._master.opened(self.scope.slot)
         else:
             self.shared.begin(taken, shares=request.purpose is Purpose.SHARE)
         if request.purpose not in FOR_NOBODY:
             self._owned(taken, request, joins, started)
         elif request.purpose is Purpose.SHARE:
             self._freed(taken)
-        if self.whole is None:
+        if self._master is None:
             upkeep.kept(began, taken.fenced_from)
 
     async def _serve(self) -> Stamp | None:
         """Take or keep the right to serve; for a partition also the master slot, whose stamp is returned."""
-        if self.whole is not None:
+        if self._master is not None:
             assert self.scope.partition is not None
-            master = await self.whole.take(self.scope.partition)
+            master = await self._master.take(self.scope.partition)
             self.serving = True
             return master
         if not await self._env.may_serve(self.name):
@@ -624,8 +624,8 @@ class GovernedTopic(Resource):
 
     def _idle(self) -> None:
         self._env.owner_may_have_changed(self.scope)
-        if self.whole is not None and self.scope.partition is not None:
-            self.whole.forget_if_idle(self.scope.partition)
+        if self._master is not None and self.scope.partition is not None:
+            self._master.idle.add(self.scope.partition)
 
     # Requests -------------------------------------------------------------------------------------------------------
 
@@ -662,7 +662,7 @@ class GovernedTopic(Resource):
         nobody serves is adopted. A topic that was created anew, or has more partitions, is fenced as a whole.
         """
         taken = self.taken
-        if self.busy or (taken is None and self.whole is not None):
+        if self.busy or (taken is None and self._master is not None):
             return
         if taken is None:
             if self.current is None:
@@ -673,7 +673,7 @@ class GovernedTopic(Resource):
         began = self.upkeep.now()
         renewal, fenced_from = await renew_fence(self._env.services, taken, self.writer.epoch)
         if renewal is Renewal.KEPT:
-            if self.whole is None:
+            if self._master is None:
                 await self.shared.keep_alive(taken)
                 self.upkeep.kept(began, fenced_from)
         elif self.taken is taken and not self.busy:
@@ -775,7 +775,7 @@ class GovernedTopic(Resource):
             await self._ids.save()
         self.serving = False
         self.taken = None
-        if self.whole is None:
+        if self._master is None:
             self._env.hooks.topic_forgotten(self.name)
         self.reread()
 

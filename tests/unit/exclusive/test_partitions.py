@@ -29,8 +29,8 @@ def topic_of(node: Node) -> PartitionedTopic:
 
 def owners(node: Node) -> dict[int, str | None]:
     """The owner's session, by partition."""
-    parts = topic_of(node).partitions.items()
-    return {index: part.state.holder.session if part.state.holder is not None else None for index, part in parts}
+    holders = {part.scope.partition or 0: part.state.holder for part in topic_of(node).parts}
+    return {index: holder.session if holder is not None else None for index, holder in holders.items()}
 
 
 async def test_each_partition_has_its_own_owner() -> None:
