@@ -158,7 +158,7 @@ def opening(
     if begins is not None:
         record.begins.CopyFrom(pack_offsets(begins))
     record.under = under
-    if sequences.own and record.session:
+    if sequences.own:
         record.own.CopyFrom(pack_positions(sequences.own))
     return record
 

@@ -258,10 +258,10 @@ class SharedSessions:
         """Add a session, with the slot that it had, a free one, or a disconnected session's; None if there is none."""
         in_use = {found.scope.slot for found in self._sessions.values()}
         opened = self.env.changelog.view.opened(self.topic)
-        known = {slot for slot in {*self._slots, *opened, *in_use} if SlotScope(self.topic, slot).is_shared}
+        known = {slot for slot in {*opened, *in_use} if SlotScope(self.topic, slot).is_shared}
         free = sorted(known - in_use, key=int)
         replaces: SharedSession | None = None
-        own = next((slot for slot in free if slot in opened and opened[slot].value.session == claimant.session), None)
+        own = next((slot for slot in free if opened[slot].value.session == claimant.session), None)
         if own is not None:
             slot = own
         elif free:

@@ -216,7 +216,7 @@ class TailReader:
         gate = asyncio.Semaphore(_READERS)
 
         def fences(header: BatchHeader) -> bool:
-            return (header.is_control and _stamp_of(header) == fence) or _ends(writer, _stamp_of(header))
+            return _stamp_of(header) == fence or _ends(writer, _stamp_of(header))
 
         def is_of(header: BatchHeader) -> bool:
             return not header.is_control and _stamp_of(header) == writer
@@ -252,7 +252,7 @@ class TailReader:
         gate = asyncio.Semaphore(_READERS)
 
         def fences(header: BatchHeader) -> bool:
-            return header.is_control and _stamp_of(header) == fence
+            return _stamp_of(header) == fence
 
         def is_own(header: BatchHeader) -> bool:
             return not header.is_control and header.producer_id == producer_id
