@@ -1,4 +1,4 @@
-"""When a fence is renewed before its time: by what was seen of its partitions, without a clock or a broker."""
+"""When a fence is renewed before its time: by what was seen of its partitions."""
 
 from __future__ import annotations
 
@@ -12,11 +12,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sidecar.changelog import MASTER_SLOT, Clock, SlotName, partition_slot
-from sidecar.exclusive.fence_watch import Sight, fences_of, newly_led, unknown, why_due
+from sidecar.exclusive.fence_watch import FenceWatch, Sight, fences_of, newly_led, unknown, why_due
 from sidecar.exclusive.upkeep import Cause, Upkeep
 from sidecar.fencing.expiry import BROKER_DEFAULTS, DEFAULT_KEEP_ALIVE, keep_alive
+from sidecar.protocol.calls.admin import DescribeTopics
 from sidecar.protocol.calls.transactions import ActiveProducer, PartitionProducers
 from sidecar.protocol.ids import ProducerEpoch, ProducerId, Stamp
+from tests.kafka.exclusive.room import Room
+from tests.unit.exclusive.world import World
 
 SEEN = Sight(leader_epoch=3, replicas=frozenset({1, 2}), start=0)
 
@@ -171,3 +174,33 @@ def test_the_fences_of_many_partitions_with_owners_of_their_own_are_found_in_one
         index: common | ({stamp(1_000 + index, 3)} if index < 500 else set()) for index in range(400, 600)
     }
     assert slots.looked < 2 * (len(slots) + 200)
+
+
+# On a simulated Kafka -------------------------------------------------------------------------------------------------
+
+
+async def test_a_look_notes_what_is_due_and_leaves_what_was_due_before(world: World, room: Room) -> None:
+    """A cause that waited for its pause made each look fail, and no partition was watched meanwhile."""
+    name = await world.govern(room)
+    assert await room.connect("owner").send(name) == 0
+    topic = room.topic(name)
+    watch = FenceWatch(room.governed.services.upstream, room.governed, lambda _, error: room.unexpected.append(error))
+    await watch.look([topic])
+    assert topic.upkeep.cause is None
+    await world.delete_records(name)
+    await watch.look([topic])
+    assert topic.upkeep.cause is Cause.LOG_START
+    await topic.keep_alive()
+    assert topic.upkeep.cause is None
+    topic.upkeep.lapsed(Cause.REPLICAS)
+    await watch.look([topic])
+    assert topic.upkeep.cause is Cause.REPLICAS
+
+
+async def test_topics_with_many_partitions_are_looked_at_one_after_another(world: World, room: Room) -> None:
+    """Kafka was asked for all of them at once, and its answer took the loop's time in one piece."""
+    upkeep = fenced(0.0, dict.fromkeys(range(100), 0))
+    topics = [SimpleNamespace(name=f"t{number}", upkeep=upkeep) for number in range(5)]
+    upstream = world.kafka.node()
+    await FenceWatch(upstream, room.governed, lambda *_: None).round(cast(Any, topics))
+    assert [request.names for request in upstream.requests(DescribeTopics)] == [("t0", "t1", "t2"), ("t3", "t4")]

@@ -140,6 +140,7 @@ async def test_a_place_in_the_queue_is_kept_in_the_order_of_the_requests() -> No
         node.env.late = 0.0
         its.leave(claim(early))
         assert its.head_of_queue(TOPIC, None) == "pid:8"
+        await wait_until(lambda: paper.redis.waiting == ["pid:8"], "Redis, for the next node")
         assert await its.release(claim(owner)) == READY
         assert its.look(claim(late)) == READY
         assert its.look(claim(early)) == WAIT

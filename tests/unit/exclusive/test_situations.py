@@ -1,13 +1,18 @@
-"""What stands behind an answer: leaders that confirmed, records that the next node needs, an owner's grace."""
+"""What stands behind an answer: leaders that confirmed, records that the next node needs, sequences that count as used,
+an owner's grace.
+"""
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import pytest
 
 from metadata.ownership import AccessMode
+from sidecar.dedup.cleaning import SNAPSHOT_S
 from sidecar.dedup.reply import Reply
+from sidecar.exclusive.policies import Scope
 from sidecar.forwarder.outcome import Outcome
 from sidecar.protocol.batch import read_header
 from sidecar.protocol.messages.transactions import DESCRIBE_PRODUCERS
@@ -144,3 +149,90 @@ async def test_a_raised_epoch_is_known_to_the_next_node(world: World, mode: Acce
         assert await back.send(topic, b"0", partition=1, sequence=0) in (OK, REPEAT)
     assert await world.log(topic) == [b"0", b"1", b"2", b"3"]
     assert await world.log(topic, 1) == [b"0", b"1"]
+
+
+@pytest.mark.parametrize("scope", [Scope.TOPIC, Scope.PARTITION])
+async def test_the_next_node_knows_the_ids_of_records_that_are_deleted(world: World, scope: Scope) -> None:
+    """A node that hands a topic back stores its ids: retention may take the records before anybody reads them."""
+    async with world.room() as room:
+        topic = await world.govern(room, deduplication=True, scope=scope)
+        owner = room.connect("owner")
+        await until(lambda: owner.send_ids(topic, [1, 2], sequence=0))
+        await room.governed.drain()
+        await world.delete_records(topic)
+    async with world.room(node_id=2) as room:
+        heir = room.connect("owner")
+        await until(lambda: heir.send_ids(topic, [2, 3], sequence=0))
+        assert room.told.lost == []
+        known = await room.governed.topic(topic).know_ids(5.0)
+        assert known.of(0).marks.persisted(b"owner") == 3
+    assert await world.log(topic) == [b"1", b"2", b"3"], "with what is deleted"
+
+
+async def test_ids_are_stored_while_the_node_serves(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else a node that dies leaves all of the log to read, or what retention has left of it."""
+    monkeypatch.setattr("sidecar.dedup.partition.time", SimpleNamespace(monotonic=world.kafka.now))
+    async with world.room() as room:
+        topic = await world.govern(room, deduplication=True)
+        owner = room.connect("owner")
+        await until(lambda: owner.send_ids(topic, [1], sequence=0))
+        await world.kafka.pause(2 * SNAPSHOT_S)
+        room.crash()
+    await world.delete_records(topic)
+    async with world.room(node_id=2, grace=1.0) as room:
+        heir = room.connect("owner")
+        await until(lambda: heir.send_ids(topic, [1, 2], sequence=0))
+    assert await world.log(topic) == [b"1", b"2"], "with what is deleted"
+
+
+# Sequences that the client counts as used -----------------------------------------------------------------------------
+
+
+async def test_a_session_goes_on_behind_a_batch_under_the_producer_name_of_another_one(
+    world: World, room: Room
+) -> None:
+    topic = await world.govern(room, mode=AccessMode.SHARED, deduplication=True)
+    first, second = room.connect("first"), room.connect("second")
+    await until(lambda: first.send_ids(topic, [1], name=b"sensor", sequence=0))
+    await until(lambda: second.send_ids(topic, [2], name=b"sensor", sequence=0), REFUSED)
+    await until(lambda: second.send_ids(topic, [3], name=b"other", sequence=1))
+    assert await world.log(topic) == [b"1", b"3"]
+
+
+async def test_what_was_refused_is_no_repeat_after_the_client_raised_its_epoch_elsewhere(
+    world: World, room: Room
+) -> None:
+    topic = await world.govern(room)
+    owner, heir = room.connect("owner"), room.connect("heir")
+    assert await owner.send(topic, b"0") == OK
+    assert await heir.send(topic, partition=1, sequence=0) == REFUSED
+    owner.close()
+    await until(lambda: heir.send(topic, b"1", partition=1, sequence=1))
+    assert await heir.send(topic, partition=1, sequence=0) == REFUSED
+    await until(lambda: heir.send(topic, b"2", sequence=0, epoch=1))
+    assert await heir.send(topic, partition=1, sequence=0) == REFUSED
+    assert await heir.send(topic, b"3", partition=1, sequence=2) == OK
+    assert await world.log(topic, 1) == [b"1", b"3"]
+
+
+async def test_a_batch_of_which_a_part_was_written_gets_the_same_answer_again(world: World, room: Room) -> None:
+    """The part moved the base of the session behind the batch's first record: it looked out of order."""
+    topic = await world.govern(room, deduplication=True)
+    owner, heir = room.connect("app"), room.connect("app")
+    await until(lambda: owner.send_ids(topic, [1], sequence=0))
+    owner.close()
+    await until(lambda: heir.send_ids(topic, [1, 2], sequence=0))
+    assert await heir.send_ids(topic, [1, 2], sequence=0) == OK
+    assert await world.log(topic) == [b"1", b"2"]
+
+
+# A topic that is created anew -----------------------------------------------------------------------------------------
+
+
+async def test_a_session_that_comes_to_a_topic_that_was_created_anew_shares_it(world: World, room: Room) -> None:
+    topic = await world.govern(room, mode=AccessMode.SHARED)
+    assert await room.connect("first").send(topic, b"old") == OK
+    await world.create_anew(topic)
+    second = room.connect("second")
+    await until(lambda: second.send(topic, b"new", sequence=0))
+    assert await world.log(topic) == [b"new"]

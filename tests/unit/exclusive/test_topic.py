@@ -835,6 +835,15 @@ async def test_sessions_that_wait_get_the_topic_in_their_order() -> None:
         assert paper.kafka.log().values == [1, 2, 3]
 
 
+async def test_a_session_that_has_stopped_to_try_does_not_wait() -> None:
+    async with cluster() as paper:
+        node, _ = await owned(paper)
+        assert await Client(8, WAITING).send(node) == TIMED_OUT
+        assert [claimant.session for claimant, _ in node.whole.waiting()] == ["pid:8"]
+        node.env.late = GRACE_S
+        assert node.whole.waiting() == []
+
+
 async def test_the_queue_is_kept_when_another_node_serves_the_topic() -> None:
     async with cluster() as paper:
         await owned(paper)

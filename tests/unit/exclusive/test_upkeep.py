@@ -17,10 +17,13 @@ from sidecar.exclusive.keeper import Keeper
 from sidecar.exclusive.upkeep import Upkeep, Watched
 from sidecar.fencing.expiry import KeepAlive, keep_alive
 from sidecar.forwarder.outcome import Outcome
+from sidecar.protocol.batch import HEADER_BYTES
 from sidecar.protocol.caller import UpstreamError
+from tests.kafka.exclusive.producers import batch_of
 
 HOUR = 3600.0
-BUSY, INVALID_TIMESTAMP = 5, 32
+BUSY, INVALID_TIMESTAMP, INVALID_RECORD = 5, 32, 87
+GZIP = 1
 
 
 def terms(interval: float = 6 * HOUR, *, stamped: bool = False) -> KeepAlive:
@@ -202,3 +205,14 @@ async def test_ids_that_could_not_be_protected_from_compaction_are_tried_again_w
         await keeper._read([cast(Any, SimpleNamespace(name="orders", upkeep=new()))])
     assert tried == [["orders"]] * 2
     assert told == ["orders"]
+
+
+def test_records_that_cannot_be_read_are_refused_for_good() -> None:
+    """Clients send a batch again after 2 CORRUPT_MESSAGE, without end."""
+    upkeep = new()
+    upkeep.read(terms())
+    batch = batch_of([bytes(100)], 7, 0, 0, codec=GZIP, timestamp_ms=ago(365 * 24 * HOUR))
+    batch[HEADER_BYTES:] = bytes(len(batch) - HEADER_BYTES)
+    answer = upkeep.examine("orders", memoryview(batch), at_once=True)
+    assert answer is not None
+    assert answer.error == INVALID_RECORD
