@@ -1,10 +1,12 @@
 """The coordinator's requests and verdicts, as values."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from sidecar.access.prospects import Prospect
-from sidecar.changelog import Key
+from sidecar.access.prospects import Look, Prospect
+from sidecar.changelog import Key, claim_key
 from sidecar.v1 import control_pb2 as control
 from sidecar.v1 import state_pb2 as state
 
@@ -17,6 +19,28 @@ class Wish:
     group: str
     resource: control.Resource
     generation: int | None = None
+
+    @classmethod
+    def of(cls, group: str, resource: control.Resource, generation: int | None = None) -> Wish:
+        """Return the claim to a resource; of a topic without a group: to write."""
+        return cls(claim_key(group, resource), group, resource, generation)
+
+    @property
+    def is_written(self) -> bool:
+        """Whether it is a topic or partition for writing: `exclusive` grants these, the coordinator all others."""
+        return bool(self.resource.topic) and not self.group
+
+    @property
+    def index(self) -> int | None:
+        """The partition; None for a whole topic or a free string."""
+        return self.resource.partition if self.resource.HasField("partition") else None
+
+    def __str__(self) -> str:
+        if self.resource.name:
+            what = f"the string {self.resource.name!r}"
+        else:
+            what = self.resource.topic if self.index is None else f"partition {self.index} of {self.resource.topic}"
+        return f"{what} in group {self.group}" if self.group else what
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +80,24 @@ class ClaimVerdict:
     prospect: Prospect
     ownerships: tuple[control.Ownership, ...] = ()
 
+    def looks(self, request: Request) -> dict[Key, Look]:
+        """Return the prospect of each wish, with its error."""
+        keys = [wish.key for wish in request.wishes]
+        if self.prospect is not Prospect.REFUSED:
+            return dict.fromkeys(keys, Look(self.prospect))
+        errors = zip(keys, self.ownerships, strict=True)
+        return {key: refused_by(found.error, found.message) if found.error else READY for key, found in errors}
+
 
 BUSY: Final = ClaimVerdict(Prospect.BUSY)
+
+
+READY: Final = Look(Prospect.READY)
+
+
+def refused_by(error: control.Error, message: str) -> Look:
+    """Return why something cannot be owned."""
+    return Look(Prospect.REFUSED, error, message)
 
 
 def gone_message(now: control.Ownership) -> str:

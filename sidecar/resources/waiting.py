@@ -73,12 +73,12 @@ class WaitingRequests:
         keys = [wish.key for wish in waiting.request.wishes]
         self.wishes -= len(keys)
         count_down(self.wishes_of, waiting.request.principal, len(keys))
-        _take_out(self._of_session, waiting.request.session, token)
+        take_out(self._of_session, waiting.request.session, token)
         for key in keys:
-            _take_out(self._queues, key, token)
+            take_out(self._queues, key, token)
             whole = whole_of(key)
             if whole is not None and key not in self._queues:
-                _take_out(self._parts, whole, key)
+                take_out(self._parts, whole, key)
         return keys
 
     def of_session(self, session: str, about: int) -> list[bytes]:
@@ -163,9 +163,10 @@ def count_down(counts: Counter[str], name: str, number: int) -> None:
         del counts[name]
 
 
-def _take_out(index: dict[NameT, MembersT], name: NameT, member: Key | bytes) -> None:
-    """Remove a member from an index, and its name if nothing is left under it."""
-    members = index[name]
-    del members[member]
-    if not members:
-        del index[name]
+def take_out(index: dict[NameT, MembersT], name: NameT, member: Any) -> None:
+    """Remove a member from an index if it is there, and its name if nothing is left under it."""
+    members = index.get(name)
+    if members is not None:
+        members.pop(member, None)
+        if not members:
+            del index[name]

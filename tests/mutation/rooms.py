@@ -12,8 +12,8 @@ ROOMS: Final = (
 )  # fmt: skip
 _DECISIONS: Final = (
     "access/asked.py", "access/cluster.py", "access/groups.py", "access/topics.py", "enforcement.py", "fetch.py",
-    "gaps.py", "kafka_quotas.py", "leader_hints.py", "ordinary_produce.py", "own/asked.py", "own/granting.py",
-    "own/owning.py", "own/tickets.py", "produce.py", "purging.py", "quotas.py", "refusals.py", "rights.py",
+    "gaps.py", "kafka_quotas.py", "leader_hints.py", "ordinary_produce.py", "own/asked.py", "own/owning.py",
+    "own/sets.py", "produce.py", "purging.py", "quotas.py", "refusals.py", "rights.py",
     "sequence_ids.py", "severing.py", "share_sessions.py", "source_check.py", "write_rights.py",
 )  # fmt: skip
 """The gateway's other modules encode, forward and merge."""

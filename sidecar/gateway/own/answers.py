@@ -4,29 +4,31 @@ Changes nothing, except that ordinary topics become governed when they are reque
 Kafka's ACLs are checked when a request arrives, and again when its turn comes (`not_allowed`).
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
 from metadata.ownership import AccessMode
 from sidecar.access.prospects import Look, Prospect
+from sidecar.changelog import Key
 from sidecar.cluster.nodes import NodeDirectory
 from sidecar.cluster.resolver import NameResolver, TopicKind, is_legal
 from sidecar.cluster.upstream import KafkaUpstream
 from sidecar.exclusive.governed_topics import GovernedTopics
 from sidecar.exclusive.owning import TopicClaim, TopicOwners
-from sidecar.gateway.own.asked import Asked, Target
+from sidecar.gateway.own.asked import Asked
 from sidecar.gateway.own.bodies import NOBODY
 from sidecar.gateway.own.describe import existing_partitions, missing_of, ownership_of
-from sidecar.gateway.own.tickets import Ticket
+from sidecar.gateway.own.sets import ClaimSet
 from sidecar.gateway.owners import Standing, standing
 from sidecar.gateway.rights import Rights
 from sidecar.protocol.caller import UpstreamError
 from sidecar.protocol.errors import ErrorCode, KafkaError
 from sidecar.resources.coordinator import Coordinator
-from sidecar.resources.requests import gone_message
+from sidecar.resources.requests import Wish, gone_message, refused_by
 from sidecar.security.acls import Operation
 from sidecar.v1 import control_pb2 as control
 
+_DRAINING = "this node is shutting down: ask another one"
 _RELEASED = "this claim was released: claim with a new token"
 _SUPERSEDED = "its session has claimed it under another token"
 
@@ -44,144 +46,143 @@ class Rooms:
 
     # Ownerships -------------------------------------------------------------------------------------------------------
 
-    def now(self, targets: Sequence[Target]) -> list[control.Ownership]:
-        """The owner of each target; all have the same group, as those of a request."""
+    def now(self, wishes: Collection[Wish]) -> list[control.Ownership]:
+        """The owner of each resource; all have the same group, as those of a request."""
         topics: dict[str, Standing] = {}
-        read = [target for target in targets if not target.is_written]
-        owners = self.coordinator.owners([target.key for target in read]) if read else ()
-        found = dict(zip(read, owners, strict=True))
-        for target in targets:
-            if not target.is_written:
+        read = [wish.key for wish in wishes if not wish.is_written]
+        owners = dict(zip(read, self.coordinator.owners(read) if read else (), strict=True))
+        for wish in wishes:
+            name = wish.resource.topic
+            if not wish.is_written:
                 continue
-            if not is_legal(target.topic.encode()):
-                found[target] = control.Ownership(resource=target.resource, serving_node=NOBODY)
+            if not is_legal(name.encode()):
+                owners[wish.key] = control.Ownership(resource=wish.resource, serving_node=NOBODY)
                 continue
-            if target.topic not in topics:
-                topics[target.topic] = standing(self.governed, self.nodes, target.topic, queue=False)
-            found[target] = ownership_of(target.resource, topics[target.topic])
-        return [found[target] for target in targets]
+            if name not in topics:
+                topics[name] = standing(self.governed, self.nodes, name, queue=False)
+            owners[wish.key] = ownership_of(wish.resource, topics[name])
+        return [owners[wish.key] for wish in wishes]
 
-    def standing(self, ticket: Ticket, target: Target) -> control.Ownership:
-        """The state of a granted target: NONE with the generation, or the error of its loss."""
-        if target.is_written:
-            return self._of_topic(ticket.claims[target], target)
-        (ownership,) = self.now([target])
-        if ownership.owner_session != ticket.asked.session:
-            ownership.error, ownership.message = control.DEPOSED, gone_message(ownership)
-        elif target.key in self.coordinator.lost_by(ticket.asked.token):  # the session owns it under another token
-            ownership.error, ownership.message = control.DEPOSED, _SUPERSEDED
-        elif not self.coordinator.coordinates:
-            ownership.error, ownership.message = control.NOT_SERVING, "another node coordinates claims now: ask there"
+    def standing(self, claims: ClaimSet, key: Key) -> control.Ownership:
+        """The state of a granted claim: NONE with the generation, or the error of its loss."""
+        wish, asked, claim = claims.asked.wishes[key], claims.asked, claims.topics.get(key)
+        if claim is not None:
+            return self._of_topic(wish, claim)
+        (ownership,) = self.now([wish])
+        if ownership.owner_session != asked.session:
+            return _with(ownership, control.DEPOSED, gone_message(ownership))
+        if key in self.coordinator.lost_by(asked.token):  # the session owns it under another token
+            return _with(ownership, control.DEPOSED, _SUPERSEDED)
+        if not self.coordinator.coordinates:
+            return _with(ownership, control.NOT_SERVING, "another node coordinates claims now: ask there")
         return ownership
 
-    def _of_topic(self, claim: TopicClaim, target: Target) -> control.Ownership:
+    def _of_topic(self, wish: Wish, claim: TopicClaim) -> control.Ownership:
         generation = self.topics.generation(claim)
-        if generation is None:
-            (ownership,) = self.now([target])
-            ownership.error, ownership.message = control.DEPOSED, gone_message(ownership)
-        elif self.topics.is_served_elsewhere(claim):
-            (ownership,) = self.now([target])
-            ownership.error, ownership.message = control.NOT_SERVING, f"another node serves {target.topic}: ask there"
-        else:  # called for each of hundreds of partitions: does not look at the others
+        if generation is not None and not self.topics.is_served_elsewhere(claim):
+            # called for each of hundreds of partitions: does not look at the others
             own, node_id = claim.claimant, self.nodes.me.id
-            ownership = control.Ownership(resource=target.resource, generation=generation, serving_node=node_id)
+            ownership = control.Ownership(resource=wish.resource, generation=generation, serving_node=node_id)
             ownership.owner_name, ownership.owner_session, ownership.fencing_token = own.label, own.session, generation
-        return ownership
+            return ownership
+        (ownership,) = self.now([wish])
+        if generation is None:
+            return _with(ownership, control.DEPOSED, gone_message(ownership))
+        return _with(ownership, control.NOT_SERVING, f"another node serves {claim.topic}: ask there")
 
-    def superseded(self, target: Target) -> control.Ownership:
-        """The answer for a target that now belongs to another request of the same session."""
-        (ownership,) = self.now([target])
-        ownership.error, ownership.message = control.DEPOSED, _SUPERSEDED
-        return ownership
+    def superseded(self, wish: Wish) -> control.Ownership:
+        """The answer for a claim that now belongs to another request of the same session."""
+        return _with(self.now([wish])[0], control.DEPOSED, _SUPERSEDED)
 
     # Faults -----------------------------------------------------------------------------------------------------------
 
-    async def faults(self, asked: Asked) -> dict[Target, Look]:
-        """By target, why it cannot be owned. Ordinary topics become governed by this call."""
+    async def faults(self, asked: Asked) -> dict[Key, Look]:
+        """Why resources cannot be owned. Ordinary topics become governed by this call."""
         if self.governed.draining:
-            return dict.fromkeys(
-                asked.targets, refused_by(control.NOT_SERVING, "this node is shutting down: ask another one")
-            )
-        names = {target.topic for target in asked.targets if target.topic and is_legal(target.topic.encode())}
+            return dict.fromkeys(asked.wishes, refused_by(control.NOT_SERVING, _DRAINING))
+        wishes = asked.wishes.values()
+        names = {wish.resource.topic for wish in wishes if is_legal(wish.resource.topic.encode())}
         try:
             partitions = await existing_partitions(self.upstream, names)
         except (UpstreamError, KafkaError):  # its text would name a broker
-            return dict.fromkeys(asked.targets, refused_by(control.UNAVAILABLE, "Kafka cannot be asked now; try again"))
-        faults: dict[Target, Look] = {}
-        for target in asked.targets:
-            missing = missing_of(target.resource, partitions)
-            if missing:
-                faults[target] = refused_by(control.UNKNOWN_RESOURCE, missing)
-            elif target.is_written and target.topic.startswith("__"):
-                faults[target] = refused_by(
-                    control.NOT_AUTHORIZED, f"{target.topic} is an internal topic: nobody can own it"
-                )
-            elif target.is_written and self.resolver.kind(target.topic.encode()) is TopicKind.SHADOW:
-                faults[target] = refused_by(control.NOT_AUTHORIZED, f"{target.topic} is a shadow: nobody writes to it")
-            elif target.is_written:
-                scope = self.topics.scope_fault(target.topic, target.index)
-                if scope:
-                    faults[target] = refused_by(control.INVALID_REQUEST, scope)
-        if faults:
+            return dict.fromkeys(asked.wishes, refused_by(control.UNAVAILABLE, "Kafka cannot be asked now; try again"))
+        faults = {wish.key: fault for wish in wishes if (fault := self._fault(wish, partitions)) is not None}
+        written = {wish.resource.topic for wish in wishes if wish.is_written}
+        if faults or not written:
             return faults
-        written = {target.topic for target in asked.targets if target.is_written}
-        if not written:
-            return {}
         refused = await self.topics.govern(written)
-        return {target: refused[target.topic] for target in asked.targets if target.topic in refused}
+        return {wish.key: refused[wish.resource.topic] for wish in wishes if wish.resource.topic in refused}
+
+    def _fault(self, wish: Wish, partitions: dict[str, frozenset[int]]) -> Look | None:
+        missing, topic = missing_of(wish.resource, partitions), wish.resource.topic
+        if missing:
+            return refused_by(control.UNKNOWN_RESOURCE, missing)
+        if not wish.is_written:
+            return None
+        if topic.startswith("__"):
+            return refused_by(control.NOT_AUTHORIZED, f"{topic} is an internal topic: nobody can own it")
+        if self.resolver.kind(topic.encode()) is TopicKind.SHADOW:
+            return refused_by(control.NOT_AUTHORIZED, f"{topic} is a shadow: nobody writes to it")
+        scope = self.topics.scope_fault(topic, wish.index)
+        return refused_by(control.INVALID_REQUEST, scope) if scope else None
 
     # Answers ----------------------------------------------------------------------------------------------------------
 
-    def owned(self, ticket: Ticket) -> control.OwnResponse:
-        """The targets that a granted request owns, and those that it has lost since."""
-        targets = ticket.asked.targets
-        found = self.now(targets)
-        for number, target in enumerate(targets):
-            if target in ticket.lost:
-                found[number] = ticket.lost[target]
-            elif target in ticket.released:
-                found[number].error, found[number].message = control.DEPOSED, _RELEASED
-            elif (
-                found[number].owner_session != ticket.asked.session
-            ):  # just lost: the request has not been notified yet
-                found[number] = self.standing(ticket, target)
-        return self._response(ticket.asked, found)
+    def owned(self, claims: ClaimSet) -> control.OwnResponse:
+        """What a granted request owns, and what it has lost since."""
+        wishes, answers = claims.asked.wishes, list[control.Ownership]()
+        for key, ownership in zip(wishes, self.now(wishes.values()), strict=True):
+            if key in claims.lost:
+                answers.append(claims.lost[key])
+            elif key in claims.released:
+                answers.append(_with(ownership, control.DEPOSED, _RELEASED))
+            elif ownership.owner_session != claims.asked.session:  # just lost: the request has no news of it yet
+                answers.append(self.standing(claims, key))
+            else:
+                answers.append(ownership)
+        return _response(claims.asked, answers)
 
-    def waiting(self, ticket: Ticket) -> control.OwnResponse:
+    def waiting(self, claims: ClaimSet) -> control.OwnResponse:
         """The answer to a request that still waits."""
-        answer = self._response(ticket.asked, self.now(ticket.asked.targets))
+        answer = _response(claims.asked, self.now(claims.asked.wishes.values()))
         answer.error = control.TIMED_OUT
         answer.message = "still waiting: ask again with the same token to keep the place"
         for ownership in answer.ownerships:
             ownership.error = control.TIMED_OUT
         return answer
 
-    def not_granted(self, asked: Asked, looks: Mapping[Target, Look]) -> control.OwnResponse:
-        """Nothing was granted: the owner of each target, and the errors of targets."""
-        found = self.now(asked.targets)
-        for target, ownership in zip(asked.targets, found, strict=True):
-            look = looks.get(target)
+    def not_granted(self, asked: Asked, looks: Mapping[Key, Look]) -> control.OwnResponse:
+        """Nothing was granted: the owner of each resource, and the errors."""
+        owners = self.now(asked.wishes.values())
+        for key, ownership in zip(asked.wishes, owners, strict=True):
+            look = looks.get(key)
             if look is not None and look.prospect is Prospect.REFUSED:
-                ownership.error, ownership.message = look.error, look.message
-        return self._response(asked, found)
+                _with(ownership, look.error, look.message)
+        return _response(asked, owners)
 
     def refused(self, asked: Asked, error: control.Error, message: str) -> control.OwnResponse:
         """Nothing was granted, for one reason."""
-        return self.not_granted(asked, dict.fromkeys(asked.targets, refused_by(error, message)))
+        return self.not_granted(asked, dict.fromkeys(asked.wishes, refused_by(error, message)))
 
     def not_coordinating(self, asked: Asked, error: KafkaError) -> control.OwnResponse:
         """The answer if another node, or no node now, coordinates free strings and reader claims."""
         look = not_now(error)
-        return self.not_granted(asked, {target: look for target in asked.targets if not target.is_written})
+        return self.not_granted(asked, {key: look for key, wish in asked.wishes.items() if not wish.is_written})
 
-    def _response(self, asked: Asked, found: list[control.Ownership]) -> control.OwnResponse:
-        first = next((ownership for ownership in found if ownership.error != control.NONE), None)
-        return control.OwnResponse(
-            error=control.NONE if first is None else first.error,
-            message="" if first is None else first.message,
-            ownerships=found,
-            producer_name=asked.name,
-        )
+
+def _response(asked: Asked, ownerships: list[control.Ownership]) -> control.OwnResponse:
+    first = next((ownership for ownership in ownerships if ownership.error != control.NONE), None)
+    return control.OwnResponse(
+        error=control.NONE if first is None else first.error,
+        message="" if first is None else first.message,
+        ownerships=ownerships,
+        producer_name=asked.name,
+    )
+
+
+def _with(ownership: control.Ownership, error: control.Error, message: str) -> control.Ownership:
+    ownership.error, ownership.message = error, message
+    return ownership
 
 
 def not_now(error: KafkaError) -> Look:
@@ -199,27 +200,24 @@ def not_allowed(
     """
     if rights is None or not rights.enforced:
         return None
-    group = wanted.targets[0].group  # of all targets of a request
+    wishes = wanted.wishes.values()
+    group = next(iter(wishes)).group  # of all wishes of a request
     if group and not rights.group(Operation.READ, group):
         return forbidden(f"the group {group}")
-    for target, generation in zip(wanted.targets, wanted.generations, strict=True):
-        if not target.topic:
+    for wish in wishes:
+        topic = wish.resource.topic
+        if not topic:
             continue  # a free string is no Kafka resource
-        if target.is_written:
-            fences = mode(target.topic, wanted.mode) is AccessMode.EXCLUSIVE_WITH_FENCING
-            may = rights.may_own(target.topic, deposes=fences or generation is not None)
+        if wish.is_written:
+            fences = mode(topic, wanted.mode) is AccessMode.EXCLUSIVE_WITH_FENCING
+            may = rights.may_own(topic, deposes=fences or wish.generation is not None)
         else:
-            may = rights.topic(Operation.READ, target.topic)
+            may = rights.topic(Operation.READ, topic)
         if not may:
-            return forbidden(str(target))
+            return forbidden(str(wish))
     return None
 
 
 def forbidden(what: str) -> control.OwnResponse:
     """The answer to a client that may not own something."""
     return control.OwnResponse(error=control.NOT_AUTHORIZED, message=f"Kafka's ACLs do not allow it: {what}")
-
-
-def refused_by(error: control.Error, message: str) -> Look:
-    """Why a target cannot be owned here."""
-    return Look(Prospect.REFUSED, error, message)

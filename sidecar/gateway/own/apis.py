@@ -4,12 +4,11 @@ Kafka's framing with request header v1 and response header v0, bodies as in `pro
 are in the body. Served even if ApiVersions did not list them. Own and Watch park their connection while they wait.
 """
 
-import asyncio
 from functools import partial
 from typing import Final
 
 from sidecar.access.prospects import Prospect
-from sidecar.changelog import Kind
+from sidecar.changelog import Key, Kind
 from sidecar.cluster.nodes import NodeDirectory
 from sidecar.cluster.resolver import NameResolver
 from sidecar.cluster.upstream import KafkaUpstream
@@ -19,11 +18,11 @@ from sidecar.gateway.client import Client
 from sidecar.gateway.handler import ColdApi
 from sidecar.gateway.own import asked
 from sidecar.gateway.own.answers import Rooms, forbidden, not_allowed, not_now
-from sidecar.gateway.own.asked import LONGEST_WAIT_MS, TOKEN_BYTES, Asked, Target, check_group
-from sidecar.gateway.own.bodies import NOBODY, RESOURCES, BadRequestError, fault_of, serve
+from sidecar.gateway.own.asked import LONGEST_WAIT_MS, TOKEN_BYTES, Asked
+from sidecar.gateway.own.bodies import NOBODY, RESOURCES, BadRequestError, check_group, check_resource, serve
 from sidecar.gateway.own.describe import DescribeOwnersApi, LastSequenceApi
 from sidecar.gateway.own.owning import Ownerships
-from sidecar.gateway.own.tickets import Stand, Ticket
+from sidecar.gateway.own.sets import Stand
 from sidecar.gateway.owners import CatchingUp
 from sidecar.gateway.rights import may_see
 from sidecar.gateway.sequence_ids import SequenceIds
@@ -32,6 +31,7 @@ from sidecar.protocol import api
 from sidecar.protocol.errors import KafkaError
 from sidecar.protocol.session import Session
 from sidecar.resources.coordinator import Coordinator
+from sidecar.resources.requests import Wish
 from sidecar.security.acls import Operation
 from sidecar.v1 import control_pb2 as control
 
@@ -79,8 +79,10 @@ class OwnApis:
     def _hidden(self, wanted: Asked, client: Client) -> control.OwnResponse | None:
         """The refusal of a request that names a shadow whose allow list lacks the client: the same as by ACLs."""
         hides = self._rooms.resolver.hides
-        names = (target for target in wanted.targets if target.topic)
-        return next((forbidden(str(each)) for each in names if hides(each.topic.encode(), client.principal)), None)
+        for wish in wanted.wishes.values():
+            if wish.resource.topic and hides(wish.resource.topic.encode(), client.principal):
+                return forbidden(str(wish))
+        return None
 
     def _foreign(self, wanted: Asked, client: Client) -> control.OwnResponse | None:
         """Why a request may not claim for its session, if so: the producer id belongs to another client."""
@@ -104,50 +106,50 @@ class OwnApis:
 
     async def _release(self, client: Client, request: control.ReleaseRequest) -> control.ReleaseResponse:
         """Release: release what a token owns, or its places in queues; can be repeated safely."""
-        token, targets = request.token, _targets(request)
-        ticket = self.ownerships.tickets.get(token)
-        if ticket is None:
-            return await self._release_unknown(client, token, targets)
-        named = frozenset(targets or ticket.asked.targets)
-        wanted = [target for target in ticket.asked.targets if target in named]
-        if ticket.stand in (Stand.TRYING, Stand.WAITING) and wanted:
-            await self.ownerships.withdraw(ticket)
-        lost = [ticket.lost[target] for target in wanted if target in ticket.lost]
-        look = await self.ownerships.let_go(ticket, [target for target in wanted if target in ticket.owned])
+        token, named, ownerships = request.token, _named(request), self.ownerships
+        claims = ownerships.sets.get(token)
+        if claims is None:
+            return await self._release_unknown(client, token, named)
+        wanted = [key for key in claims.asked.wishes if key in named or not named]
+        if claims.is_undecided and wanted:
+            await ownerships.withdraw(claims)
+        lost = [claims.lost[key] for key in wanted if key in claims.lost]
+        look = await ownerships.let_go(claims, [key for key in wanted if key in claims.owned])
         if look.prospect is Prospect.REFUSED:
             return control.ReleaseResponse(error=look.error, message=look.message)
         if lost:
             return control.ReleaseResponse(error=lost[0].error, message=lost[0].message)
         return control.ReleaseResponse()
 
-    async def _release_unknown(self, client: Client, token: bytes, targets: list[Target]) -> control.ReleaseResponse:
+    async def _release_unknown(self, client: Client, token: bytes, named: dict[Key, Wish]) -> control.ReleaseResponse:
         """Release a token without a request on this node: claims that an earlier coordinator stored under it. If there
         are none, it is no error as long as the named resources have no owner. A resource that the client may not see
         looks as if it had none.
         """
-        coordinator, keys = self._rooms.coordinator, [target.key for target in targets if not target.is_written]
-        if token and (keys or (coordinator.coordinates and not targets)):
+        coordinator, keys = self._rooms.coordinator, [key for key, wish in named.items() if not wish.is_written]
+        if token and (keys or (coordinator.coordinates and not named)):
             try:
                 await coordinator.ready()
                 await coordinator.release(token, keys or None)
             except KafkaError as error:
                 look = not_now(error)
                 return control.ReleaseResponse(error=look.error, message=look.message)
-        seen = [target for target in targets if self._may_see(client, target)]
-        for target, found in zip(seen, self._rooms.now(seen), strict=True):
-            if found.owner_session and found.serving_node not in (NOBODY, self._rooms.governed.node_id):
-                message = f"node {found.serving_node} serves {target}: release it there"
+        seen = [wish for wish in named.values() if self._may_see(client, wish)]
+        for wish, owner in zip(seen, self._rooms.now(seen), strict=True):
+            if owner.owner_session and owner.serving_node not in (NOBODY, self._rooms.governed.node_id):
+                message = f"node {owner.serving_node} serves {wish}: release it there"
                 return control.ReleaseResponse(error=control.NOT_SERVING, message=message)
-            if found.owner_session:
-                message = f"{target} is owned by {found.owner_name or found.owner_session}, not under this token"
+            if owner.owner_session:
+                message = f"{wish} is owned by {owner.owner_name or owner.owner_session}, not under this token"
                 return control.ReleaseResponse(error=control.HELD, message=message)
         return control.ReleaseResponse()
 
-    def _may_see(self, client: Client, target: Target) -> bool:
-        """Whether DescribeOwners shows a target's owner to the client."""
-        if target.topic and not may_see(client, self._rooms.resolver, target.topic):
+    def _may_see(self, client: Client, wish: Wish) -> bool:
+        """Whether DescribeOwners shows a resource's owner to the client."""
+        topic, group = wish.resource.topic, wish.group
+        if topic and not may_see(client, self._rooms.resolver, topic):
             return False
-        return not target.group or client.rights is None or client.rights.group(Operation.DESCRIBE, target.group)
+        return not group or client.rights is None or client.rights.group(Operation.DESCRIBE, group)
 
     # Watch ------------------------------------------------------------------------------------------------------------
 
@@ -157,30 +159,18 @@ class OwnApis:
             raise BadRequestError(f"a token has {TOKEN_BYTES} bytes, not {len(request.token)}")
         if request.wait_ms < 0:
             raise BadRequestError(f"wait_ms is {request.wait_ms}: give 0 or more")
-        ownerships = self.ownerships
-        ticket = ownerships.tickets.get(request.token)
-        if ticket is None:
+        claims = self.ownerships.sets.get(request.token)
+        if claims is None:
             return control.WatchResponse(error=control.UNKNOWN_RESOURCE, message=_UNKNOWN)
-        ownerships.connect(ticket, client)
-        now = asyncio.get_running_loop().time
-        until = now() + min(request.wait_ms, LONGEST_WAIT_MS) / 1000
-        with ownerships.attendance.attended(ticket):
-            while (
-                not ticket.news and ticket.stand is not Stand.OVER and client.is_alive() and (left := until - now()) > 0
-            ):
-                await ownerships.attendance.park(client, ticket, left)
-        return self._changed(ticket)
-
-    def _changed(self, ticket: Ticket) -> control.WatchResponse:
-        changed = ticket.heard()
-        if not changed and ticket.stand is Stand.OVER:
+        changed = await self.ownerships.watch(client, claims, min(request.wait_ms, LONGEST_WAIT_MS) / 1000)
+        if not changed and claims.stand is Stand.OVER:
             message = "all claims of this token are lost or released: claim with a new token"
             return control.WatchResponse(error=control.DEPOSED, message=message)
         return control.WatchResponse(changed=changed)
 
 
-def _targets(request: control.ReleaseRequest) -> list[Target]:
-    """The targets to release. Raises `BadRequestError`."""
+def _named(request: control.ReleaseRequest) -> dict[Key, Wish]:
+    """What to release. Raises `BadRequestError`."""
     if len(request.token) not in (0, TOKEN_BYTES):
         raise BadRequestError(f"a token has {TOKEN_BYTES} bytes, not {len(request.token)}")
     if not request.token and not request.resources:
@@ -189,7 +179,6 @@ def _targets(request: control.ReleaseRequest) -> list[Target]:
         raise BadRequestError(f"{RESOURCES} resources at most; without any all of the token's are released")
     check_group(request.group)
     for resource in request.resources:
-        fault = fault_of(resource)
-        if fault:
-            raise BadRequestError(fault)
-    return [Target.of(request.group, resource) for resource in request.resources]
+        check_resource(resource)
+    wishes = [Wish.of(request.group, resource) for resource in request.resources]
+    return {wish.key: wish for wish in wishes}

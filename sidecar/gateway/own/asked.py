@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import re
 import secrets
 import uuid
-from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Final
 
-from metadata.ownership import AccessMode
-from sidecar.changelog import Key, claim_key, claimed
+from sidecar.changelog import Key
 from sidecar.gateway.client import Client
-from sidecar.gateway.own.bodies import RESOURCES, STRING_BYTES, BadRequestError, check_name, fault_of
-from sidecar.ownership.state import Claimant
+from sidecar.gateway.own.bodies import RESOURCES, BadRequestError, check_group, check_name, check_resource
 from sidecar.protocol.session import Caller, Session
 from sidecar.resources.requests import Request, Wish
 from sidecar.v1 import control_pb2 as control
@@ -21,101 +18,29 @@ from sidecar.v1 import control_pb2 as control
 TOKEN_BYTES: Final = 16
 LONGEST_WAIT_MS: Final = 300_000
 """The longest wait. A client that wants to wait longer gets TIMED_OUT after this time, and repeats the request."""
-WHOLE: Final = -1
-"""Instead of a partition: all partitions."""
-_GROUP: Final = re.compile(r"[^\x00-\x1f\x7f]*")
-
-
-class Target(NamedTuple):
-    """What identifies a resource: a topic, or one partition of it (-1: all), or a free string."""
-
-    group: str
-    topic: str
-    partition: int
-    name: str
-
-    @classmethod
-    def of(cls, group: str, resource: control.Resource) -> Target:
-        """The target of a valid resource."""
-        partition = resource.partition if resource.HasField("partition") else WHOLE
-        return cls(group, resource.topic, partition, resource.name)
-
-    @property
-    def is_written(self) -> bool:
-        """Whether it is a topic or partition for writing: `exclusive` grants these, the coordinator all others."""
-        return bool(self.topic) and not self.group
-
-    @property
-    def index(self) -> int | None:
-        """The partition; None for a whole topic or a free string."""
-        return None if self.partition == WHOLE else self.partition
-
-    @property
-    def resource(self) -> control.Resource:
-        """The resource as clients name it."""
-        return control.Resource(topic=self.topic, partition=self.index, name=self.name)
-
-    @property
-    def key(self) -> Key:
-        """The key of its record in the changelog, if it is not for writing."""
-        return claim_key(self.group, self.resource)
-
-    @classmethod
-    def of_key(cls, key: Key) -> Target:
-        """The target of such a record."""
-        group, resource = claimed(key)
-        return cls.of(group, resource)
-
-    def __str__(self) -> str:
-        if self.name:
-            what = f"the string {self.name!r}"
-        else:
-            what = self.topic if self.partition == WHOLE else f"partition {self.partition} of {self.topic}"
-        return f"{what} in group {self.group}" if self.group else what
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """One request. `fingerprint`: equal for equal requests; `session`: the session to which the claims are bound."""
+    """One request. `fingerprint`: equal for equal requests; `session`: the session to which the claims are bound;
+    `caller`: the client that sends it.
+    """
 
     token: bytes
     fingerprint: bytes
     session: Session
     name: str
     caller: Caller
-    """The client that sends the request."""
     mode: control.AccessMode
     wait_s: float
-    targets: tuple[Target, ...]
-    generations: tuple[int | None, ...]
+    wishes: Mapping[Key, Wish]
 
     @property
-    def read(self) -> tuple[Target, ...]:
-        """The targets that the coordinator grants: all except those for writing."""
-        return tuple(target for target in self.targets if not target.is_written)
-
-    def request(self, wishes: tuple[Wish, ...]) -> Request:
-        """The coordinator's part of the request."""
-        return Request(self.token, self.session, self.name, self.mode, wishes, self.caller.principal)
-
-    def claimant(self, number: int, connection: int, mode: AccessMode, succeeds: Session | None) -> Claimant:
-        """The claimant of the topic or partition with this number in the request.
-
-        The token identifies the request, so a repetition does not have to wait for the end of the client's former
-        connection (ghost).
-        """
-        names_session = not self.session.is_plain
-        return Claimant(
-            self.session,
-            self.name,
-            False,
-            connection,
-            mode,
-            self.generations[number],
-            succeeds,
-            names_session=names_session,
-            caller=self.caller,
-        )
+    def request(self) -> Request | None:
+        """The coordinator's part: all wishes except those for writing; None if there are none."""
+        wishes = tuple(wish for wish in self.wishes.values() if not wish.is_written)
+        caller = self.caller
+        return Request(self.token, self.session, self.name, self.mode, wishes, caller.principal) if wishes else None
 
 
 def read(request: control.OwnRequest, client: Client, *, knows_first: bool = True) -> Asked:
@@ -126,10 +51,11 @@ def read(request: control.OwnRequest, client: Client, *, knows_first: bool = Tru
     """
     _check(request)
     least = 0 if knows_first else 1
-    targets = tuple(Target.of(request.group, claim.resource) for claim in request.claims)
-    if len(set(targets)) != len(targets):
-        twice = next(target for target, times in Counter(targets).items() if times > 1)
-        raise BadRequestError(f"{twice} is claimed twice in one request")
+    wishes: dict[Key, Wish] = {}
+    for claim in request.claims:
+        wish = Wish.of(request.group, claim.resource, claim.generation if claim.HasField("generation") else None)
+        if wishes.setdefault(wish.key, wish) is not wish:
+            raise BadRequestError(f"{wish} is claimed twice in one request")
     identity = client.identity
     own_name = identity.name if identity is not None and identity.is_named else ""
     same = control.OwnRequest()
@@ -143,8 +69,7 @@ def read(request: control.OwnRequest, client: Client, *, knows_first: bool = Tru
         caller=client.caller,
         mode=request.mode,
         wait_s=min(request.wait_ms, LONGEST_WAIT_MS) / 1000,
-        targets=targets,
-        generations=tuple(claim.generation if claim.HasField("generation") else None for claim in request.claims),
+        wishes=wishes,
     )
 
 
@@ -165,14 +90,6 @@ def _check(request: control.OwnRequest) -> None:
         check_name(request.producer_name)
     check_group(request.group)
     for claim in request.claims:
-        fault = fault_of(claim.resource)
-        if fault:
-            raise BadRequestError(fault)
+        check_resource(claim.resource)
         if claim.HasField("generation") and claim.generation < 0:
             raise BadRequestError(f"generation {claim.generation}: give 0 or more, or leave it out")
-
-
-def check_group(group: str) -> None:
-    """Raises `BadRequestError` for an invalid group name."""
-    if len(group.encode()) > STRING_BYTES or not _GROUP.fullmatch(group):
-        raise BadRequestError(f"a group has {STRING_BYTES} bytes of UTF-8 at most, and no control characters")

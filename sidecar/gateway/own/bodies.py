@@ -3,6 +3,7 @@
 Errors are in the body, also if a request cannot be decoded: no error closes a connection.
 """
 
+import re
 from collections.abc import Awaitable, Callable
 from typing import Any, Final, TypeVar
 
@@ -26,6 +27,7 @@ RESOURCES: Final = 1_000
 NAME_BYTES: Final = 255
 STRING_BYTES: Final = 1_024
 """The longest free string or group, in UTF-8."""
+_GROUP: Final = re.compile(r"[^\x00-\x1f\x7f]*")
 AT_ONCE: Final = 100
 """Resources listed, or claims released, per slice."""
 
@@ -69,6 +71,12 @@ def check_name(name: str) -> None:
         raise BadRequestError(f"producer_name has more than {NAME_BYTES} bytes of UTF-8")
 
 
+def check_group(group: str) -> None:
+    """Raises `BadRequestError` for an invalid group name."""
+    if len(group.encode()) > STRING_BYTES or not _GROUP.fullmatch(group):
+        raise BadRequestError(f"a group has {STRING_BYTES} bytes of UTF-8 at most, and no control characters")
+
+
 def fault_of(resource: control.Resource) -> str:
     """The fault of a resource; "" if it is valid."""
     if bool(resource.topic) == bool(resource.name):
@@ -78,6 +86,12 @@ def fault_of(resource: control.Resource) -> str:
     if len(resource.name.encode()) > STRING_BYTES:
         return f"a name has more than {STRING_BYTES} bytes of UTF-8"
     return ""
+
+
+def check_resource(resource: control.Resource) -> None:
+    """Raises `BadRequestError` for a resource that is not valid."""
+    if fault := fault_of(resource):
+        raise BadRequestError(fault)
 
 
 async def serve(

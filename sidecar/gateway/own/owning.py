@@ -1,31 +1,37 @@
-"""The Own requests of a node, from the first call to the loss of the claims.
+"""The Own requests of a node, from the first call to the loss of the claims: carries out what `sets` decides.
 
-A waiting request has no task: a change of a resource wakes the first in its queue, and `granting` decides. A place, or
-a promotion that was not fetched yet, is kept while a call with its token is in progress and 5 s longer.
+A waiting request has no task: a change of a resource wakes the first in its queue, and it is decided again.
 """
 
 import asyncio
-from collections.abc import Collection, Generator, Sequence
+from collections.abc import Collection, Generator, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Final
 
 from sidecar.access.prospects import Look, Prospect
-from sidecar.changelog import Key
+from sidecar.changelog import Key, claim_key
 from sidecar.exclusive.owning import TopicClaim
 from sidecar.gateway.client import Client
-from sidecar.gateway.own.answers import Rooms, not_now
-from sidecar.gateway.own.asked import WHOLE, Asked, Target
+from sidecar.gateway.own.answers import Rooms, not_allowed, not_now
+from sidecar.gateway.own.asked import Asked
 from sidecar.gateway.own.bodies import AT_ONCE, BadRequestError
-from sidecar.gateway.own.granting import Granting
-from sidecar.gateway.own.tickets import TICKETS, TICKETS_OF_ONE, Attendance, Stand, Ticket, Tickets
+from sidecar.gateway.own.sets import TICKETS, TICKETS_OF_ONE, ClaimSet, Decision, Sets, Stand, decide
 from sidecar.network.slices import Turns, in_slices
 from sidecar.network.tasks import Tasks
-from sidecar.protocol.errors import KafkaError
+from sidecar.ownership.state import Claimant
+from sidecar.protocol.errors import ErrorCode, KafkaError
 from sidecar.resources.limits import is_somebody
-from sidecar.resources.requests import Wish
+from sidecar.resources.requests import READY
 from sidecar.v1 import control_pb2 as control
 
 _FEW: Final = 10
-"""The most targets of a request whose steps wait for no turn."""
+"""The most resources of a request whose steps wait for no turn."""
+_BUSY_S: Final = 10.0
+"""How long a request waits for topics that are being taken over before its answer says so, in seconds."""
+_TAKEOVERS: Final = 32
+"""The limit of concurrent takeovers for all requests of this node."""
+_FIRST_PAUSE_S: Final = 0.002
+_LONGEST_PAUSE_S: Final = 0.1
 _SWEEP_S: Final = 0.5
 _SWEEPS_PER_LOOK: Final = 2
 """Sweeps per check of all queues: the end of a grace is no event, so queues are checked regularly."""
@@ -35,365 +41,499 @@ class Ownerships:
     """The Own requests of all clients of a node."""
 
     def __init__(self, rooms: Rooms, tasks: Tasks) -> None:
-        self.tickets = Tickets()
+        self.sets = Sets()
+        self.turns = Turns(_FEW)
         self._rooms = rooms
         self._tasks = tasks
-        self._granting = Granting(rooms, self.tickets)
-        self.attendance = Attendance()
-        self.turns = Turns(_FEW)
+        self._takeovers = asyncio.Semaphore(_TAKEOVERS)
+        self._parked: dict[int, set[asyncio.Future[None]]] = {}
+        """The calls of each connection that wait."""
 
-    # A request --------------------------------------------------------------------------------------------------------
+    # Calls ------------------------------------------------------------------------------------------------------------
 
     async def own(self, client: Client, asked: Asked) -> control.OwnResponse:
         """Grant, refuse, or wait for `wait_s`. Raises `BadRequestError` if the token belongs to another request."""
-        ticket = self.tickets.get(asked.token)
-        if ticket is not None and ticket.asked.fingerprint != asked.fingerprint:
+        claims = self.sets.get(asked.token)
+        if claims is not None and claims.asked.fingerprint != asked.fingerprint:
             raise BadRequestError("this token stands for another request: 16 new random bytes for each")
-        if ticket is not None and ticket.asked.session != asked.session:
-            await self._abandon(ticket)  # its connection is dead, which was not noticed yet
-            ticket = None
-        if ticket is not None and ticket.stand is Stand.OVER and ticket.has_moved:
-            self.tickets.forget(ticket)
-            ticket = None
-        if ticket is None:
-            made = await self._admit(client, asked)
-            if isinstance(made, control.OwnResponse):
-                return made
-            ticket = made
+        if claims is not None and claims.asked.session != asked.session:
+            await self._abandon(claims)  # its connection is dead, which was not noticed yet
+            claims = None
+        if claims is not None and claims.stand is Stand.OVER and claims.has_moved:
+            self.sets.forget(claims)
+            claims = None
+        if claims is not None:
+            self.connect(claims, client)
         else:
-            self.connect(ticket, client)
-        return await self._outcome(ticket, client, asked.wait_s)
+            claims = await self._admit(client, asked)
+            if isinstance(claims, control.OwnResponse):
+                return claims
+        return await self._outcome(claims, client, asked.wait_s)
 
-    def connect(self, ticket: Ticket, client: Client) -> None:
+    async def _outcome(self, claims: ClaimSet, client: Client, wait_s: float) -> control.OwnResponse:
+        until = _now() + wait_s
+        with self._attended(claims, by_own=True):
+            while client.is_alive():
+                if claims.stand is Stand.OWNING:
+                    await self.turns.begin(len(claims.asked.wishes))
+                    if claims.stand is not Stand.OWNING:
+                        continue
+                    if claims.request is not None and not self._rooms.coordinator.is_fresh:
+                        try:
+                            await self._rooms.coordinator.confirm()
+                        except KafkaError as error:  # another node may coordinate now, and know of a loss
+                            return self._rooms.not_coordinating(claims.asked, error)
+                    self._check_all(claims)  # a release in progress checks its resources at its end
+                    claims.heard()
+                    return self._rooms.owned(claims)
+                if claims.stand is Stand.OVER:
+                    claims.heard()
+                    if claims.answer is None:
+                        return self._rooms.owned(claims)
+                    self.sets.forget(claims)  # refused: the token may be used again
+                    return claims.answer
+                left = until - _now() if claims.stand is Stand.WAITING else None
+                if left is not None and left <= 0:
+                    break
+                await self._park(client, claims, left)
+        return self._rooms.waiting(claims)
+
+    async def watch(self, client: Client, claims: ClaimSet, wait_s: float) -> list[control.Ownership]:
+        """Return what has changed since the last report, after `wait_s` at the latest."""
+        self.connect(claims, client)
+        until = _now() + wait_s
+        with self._attended(claims):
+            while not claims.news and claims.stand is not Stand.OVER and client.is_alive() and _now() < until:
+                await self._park(client, claims, until - _now())
+        return claims.heard()
+
+    @contextmanager
+    def _attended(self, claims: ClaimSet, *, by_own: bool = False) -> Iterator[None]:
+        """During a call for a request: its place or promotion is kept."""
+        claims.calls += 1
+        claims.own_calls += by_own
+        self.sets.called(claims)
+        try:
+            yield
+        finally:
+            claims.calls -= 1
+            claims.own_calls -= by_own
+            self.sets.left_alone(claims, _now())
+
+    async def _park(self, client: Client, claims: ClaimSet, seconds: float | None) -> None:
+        """Wait until a request changes, its client disconnects, or `seconds` have passed."""
+        listener = claims.listen()
+        parked = self._parked.setdefault(client.connection_id, set())
+        parked.add(listener)
+        alarm = None if seconds is None else asyncio.get_running_loop().call_later(seconds, rouse, listener)
+        client.connection.park()
+        try:
+            await listener  # nothing around it: thousands wait here
+        finally:
+            if alarm is not None:
+                alarm.cancel()
+            claims.listeners.discard(listener)
+            parked.discard(listener)
+            if not parked:
+                self._parked.pop(client.connection_id, None)
+
+    # Connections ------------------------------------------------------------------------------------------------------
+
+    def connect(self, claims: ClaimSet, client: Client) -> None:
         """Bind a request to one more connection of its session."""
-        if not client.is_alive():
-            return  # its end was reported already: nothing would unbind it
-        if ticket.asked.session.is_plain:
-            return
-        self.tickets.connect(ticket, client)
-        self._speak_by(ticket, client)
-        if ticket.request is not None:
-            self._bind(client, ticket.asked)
+        if not client.is_alive() or claims.asked.session.is_plain:
+            return  # if it has closed, that was reported already: nothing would unbind it
+        self.sets.connect(claims, client)
+        self._speak_by(claims, client)
+        if claims.request is not None:
+            self._bind(client, claims.asked)
 
-    def _speak_by(self, ticket: Ticket, client: Client) -> None:
+    def _speak_by(self, claims: ClaimSet, client: Client) -> None:
         """Bind the claims and places of a request to an open connection, which may be the only one left."""
-        if ticket.stand is Stand.OWNING:
-            for claim in ticket.claims.values():
+        if claims.stand is Stand.OWNING:
+            for claim in claims.topics.values():
                 self._rooms.topics.join(claim, client.connection_id)
             return
-        for target, claim in ticket.claims.items():
-            ticket.claims[target] = claim.by(client.connection_id, client.is_alive)
-        self._wake(ticket)  # takes its places again if they belonged to another connection
+        for key, claim in claims.topics.items():
+            claims.topics[key] = claim.by(client.connection_id, client.is_alive)
+        self._wake(claims)  # takes its places again if they belonged to another connection
 
     def _bind(self, client: Client, asked: Asked) -> None:
         try:
             self._rooms.coordinator.bind(client, asked.session)
-            if not asked.session.is_plain:
-                client.bound_sessions.add(asked.session)  # as many as the coordinator takes
         except KafkaError as error:
             raise BadRequestError(error.message) from None
-
-    async def _outcome(self, ticket: Ticket, client: Client, wait_s: float) -> control.OwnResponse:
-        now = asyncio.get_running_loop().time
-        until = now() + wait_s
-        with self.attendance.attended(ticket, by_own=True):
-            while client.is_alive():
-                if ticket.stand is Stand.OWNING:
-                    await self.turns.begin(len(ticket.asked.targets))
-                    if ticket.stand is not Stand.OWNING:
-                        continue
-                    if ticket.request is not None and not self._rooms.coordinator.is_fresh:
-                        refusal = await self._confirm(ticket)
-                        if refusal is not None:
-                            return refusal
-                    self._check_all(ticket)  # a release in progress checks its targets at its end
-                    ticket.heard()
-                    return self._rooms.owned(ticket)
-                if ticket.stand is Stand.OVER:
-                    return self._over(ticket)
-                left = None
-                if ticket.stand is Stand.WAITING:
-                    left = until - now()
-                    if left <= 0:
-                        return self._rooms.waiting(ticket)
-                await self.attendance.park(client, ticket, left)
-        return self._rooms.waiting(ticket)
-
-    async def _confirm(self, ticket: Ticket) -> control.OwnResponse | None:
-        """An answer if this node may no longer know what the request owns, because another node may coordinate now."""
-        try:
-            await self._rooms.coordinator.confirm()
-        except KafkaError as error:
-            return self._rooms.not_coordinating(ticket.asked, error)
-        return None
-
-    def _over(self, ticket: Ticket) -> control.OwnResponse:
-        ticket.heard()
-        if ticket.answer is None:
-            return self._rooms.owned(ticket)
-        self.tickets.forget(ticket)  # refused: the token may be used again
-        return ticket.answer
-
-    # Connections ------------------------------------------------------------------------------------------------------
+        if not asked.session.is_plain:
+            client.bound_sessions.add(asked.session)  # as many as the coordinator takes
 
     def connection_closed(self, client: Client) -> None:
-        """End the claims and places that were bound to a closed connection."""
-        self.attendance.gone(client)
-        if tickets := self.tickets.of_connection(client.connection_id):
-            self._tasks.start(in_slices(self._without(tickets)))
+        """End the calls of a closed connection, and the claims and places that were bound to it."""
+        for listener in self._parked.pop(client.connection_id, ()):
+            rouse(listener)
+        if bound := self.sets.closed(client.connection_id):
+            self._tasks.start(in_slices(self._without(bound)))
 
-    def _without(self, tickets: Sequence[Ticket]) -> Generator[None, None, None]:
+    def _without(self, bound: Sequence[ClaimSet]) -> Generator[None, None, None]:
         """End the claims and places of requests whose connection has closed, in slices."""
-        targets = 0
-        for ticket in tickets:
-            targets += len(ticket.asked.targets)
-            if ticket.asked.session.is_plain:
-                self._leave(ticket)
-                self.tickets.forget(ticket)
-                self.attendance.forget(ticket)
+        resources = 0
+        for claims in bound:
+            if claims.asked.session.is_plain:
+                self._leave(claims)
+                self.sets.forget(claims)
             else:
-                if ticket.is_alive and ticket.stand is not Stand.OWNING:
-                    self._speak_by(ticket, ticket.client)
-                self.attendance.left_alone(ticket)
-            if targets >= AT_ONCE:
-                targets = 0
+                if claims.is_alive and claims.stand is not Stand.OWNING:
+                    self._speak_by(claims, claims.client)
+                self.sets.left_alone(claims, _now())
+            resources += len(claims.asked.wishes)
+            if resources >= AT_ONCE:
+                resources = 0
                 yield
 
     # Deciding ---------------------------------------------------------------------------------------------------------
 
-    async def _admit(self, client: Client, asked: Asked) -> Ticket | control.OwnResponse:
+    async def _admit(self, client: Client, asked: Asked) -> ClaimSet | control.OwnResponse:
         """Store a request that can be decided here, or return why it cannot."""
-        rooms = self._rooms
-        if len(self.tickets) >= TICKETS:
+        rooms, principal = self._rooms, asked.caller.principal
+        if len(self.sets) >= TICKETS:
             return rooms.refused(asked, control.UNAVAILABLE, f"{TICKETS} requests own or wait on this node already")
-        principal = asked.caller.principal
-        if is_somebody(principal) and self.tickets.of_principal[principal] >= TICKETS_OF_ONE:
+        if is_somebody(principal) and self.sets.of_principal[principal] >= TICKETS_OF_ONE:
             message = f"{TICKETS_OF_ONE} requests of this principal own or wait on this node already"
             return rooms.refused(asked, control.QUEUE_FULL, message)
         faults = await rooms.faults(asked)
         if faults:
             return rooms.not_granted(asked, faults)
-        wishes = tuple(
-            Wish(target.key, target.group, target.resource, generation)
-            for target, generation in zip(asked.targets, asked.generations, strict=True)
-            if not target.is_written
-        )
-        if wishes:
+        request = asked.request
+        if request is not None:
             try:
                 await rooms.coordinator.ready()
             except KafkaError as error:
                 return rooms.not_coordinating(asked, error)
         if not client.is_alive():
             return rooms.refused(asked, control.UNAVAILABLE, "the connection was closed")
-        ticket = self.tickets.get(asked.token)
-        if ticket is not None:  # the same request arrived on another connection in the meantime
-            self.connect(ticket, client)
-            return ticket
-        ticket = Ticket(asked, {}, asked.request(wishes) if wishes else None, {})
-        ticket.keys.update(zip(asked.read, (wish.key for wish in wishes), strict=True))
-        for number, target in enumerate(asked.targets):
-            if target.is_written:
-                mode = rooms.topics.mode(target.topic, asked.mode)
-                claimant = asked.claimant(
-                    number, client.connection_id, mode, rooms.governed.producers.followed_by(asked.session)
-                )
-                ticket.claims[target] = TopicClaim(
-                    target.topic, target.index, claimant, client.address, client.is_alive
-                )
-        if ticket.request is not None:
+        claims = self.sets.get(asked.token)
+        if claims is not None:  # the same request arrived on another connection in the meantime
+            self.connect(claims, client)
+            return claims
+        claims = ClaimSet(asked, self._topics(client, asked), request)
+        if request is not None:
             self._bind(client, asked)
-        self.tickets.add(ticket, client)
-        self._wake(ticket)
-        return ticket
+        self.sets.add(claims, client)
+        self._wake(claims)
+        return claims
 
-    def _wake(self, ticket: Ticket) -> None:
-        ticket.is_due = True
-        if not ticket.is_driven and ticket.stand in (Stand.TRYING, Stand.WAITING):
-            ticket.is_driven = True
-            self._tasks.start(self._drive(ticket))
+    def _topics(self, client: Client, asked: Asked) -> dict[Key, TopicClaim]:
+        """The claims to write. A request is identified by its token, so a repetition does not have to wait for the end
+        of the client's former connection (ghost).
+        """
+        claims: dict[Key, TopicClaim] = {}
+        for wish in asked.wishes.values():
+            if wish.is_written:
+                topic, number = wish.resource.topic, client.connection_id
+                mode = self._rooms.topics.mode(topic, asked.mode)
+                follows = self._rooms.governed.producers.followed_by(asked.session)
+                claimant = Claimant(
+                    asked.session, asked.name, False, number, mode, wish.generation, follows,
+                    names_session=not asked.session.is_plain, caller=asked.caller,
+                )  # fmt: skip
+                claims[wish.key] = TopicClaim(topic, wish.index, claimant, client.address, client.is_alive)
+        return claims
 
-    async def _drive(self, ticket: Ticket) -> None:
-        """Decide on a request, again if its targets change in the meantime."""
+    def _wake(self, claims: ClaimSet) -> None:
+        claims.is_due = True
+        if not claims.is_driven and claims.is_undecided:
+            claims.is_driven = True
+            self._tasks.start(self._drive(claims))
+
+    async def _drive(self, claims: ClaimSet) -> None:
+        """Decide on a request, again if its resources change in the meantime."""
         try:
-            while ticket.is_due and ticket.stand in (Stand.TRYING, Stand.WAITING):
-                ticket.is_due = False
-                await self.turns.begin(len(ticket.asked.targets))
-                answer = await self._granting.attempt(ticket)
+            while claims.is_due and claims.is_undecided:
+                claims.is_due = False
+                await self.turns.begin(len(claims.asked.wishes))
+                answer = await self._attempt(claims)
                 if answer is not None:
-                    self._settle(ticket, answer)
-                elif ticket.stand is Stand.WAITING:
-                    self.attendance.waits(ticket)
+                    self._give_up_places(claims)
+                    self._settle(claims, answer)
+                elif claims.stand is Stand.WAITING:
+                    self.sets.left_alone(claims, _now(), again=False)
         except Exception:
-            self._leave(ticket)
-            self._settle(ticket, self._rooms.refused(ticket.asked, control.UNAVAILABLE, "the node failed"))
+            self._leave(claims)
+            self._settle(claims, self._rooms.refused(claims.asked, control.UNAVAILABLE, "the node failed"))
             raise
         finally:
-            ticket.is_driven = False
-            ticket.notify()  # for a call that is about to take it back
+            claims.is_driven = False
+            claims.notify()  # for a call that is about to take it back
 
-    def _settle(self, ticket: Ticket, answer: control.OwnResponse) -> None:
-        """Apply a decision. If no Own waits for it, Watch or the next call reports it."""
-        is_owning = ticket.stand is Stand.OWNING
-        ticket.answer = None if is_owning else answer
-        if ticket.own_calls == 0:
-            ticket.is_promoted = is_owning
-            found = zip(ticket.asked.targets, answer.ownerships, strict=True)
-            ticket.news.update((target, each) for target, each in found if each.error or is_owning)
-        if is_owning:
-            self._begin_owning(ticket)
-        else:
-            self.tickets.over(ticket)
-        self.attendance.left_alone(ticket)
-        ticket.notify()
+    async def _attempt(self, claims: ClaimSet) -> control.OwnResponse | None:
+        """Decide on a request. Returns the answer, or None if it has to wait."""
+        rooms, asked = self._rooms, claims.asked
+        until, pause = _now() + _BUSY_S, _FIRST_PAUSE_S
+        while True:
+            refusal = await self._refusal(claims)
+            if not claims.is_alive:  # nothing is granted; a place is kept while the session may reconnect
+                if claims.stand is Stand.WAITING:
+                    return None
+                self.sets.forget(claims)
+            if refusal is not None:
+                return refusal
+            looks = {key: rooms.topics.look(claim) for key, claim in claims.topics.items()}
+            if claims.request is not None:
+                looks |= rooms.coordinator.look(claims.request).looks(claims.request)
+            decision = decide(claims.stand, looks)
+            if decision is Decision.TAKE:
+                looks = await self._take(claims)
+                if not looks:
+                    return rooms.owned(claims)
+                if decide(Stand.TRYING, looks) is Decision.REFUSE:
+                    decision = Decision.REFUSE
+            if decision is Decision.REFUSE:
+                return rooms.not_granted(asked, looks)
+            if decision is Decision.WAIT:
+                return self._wait(claims)
+            if _now() > until:
+                return rooms.refused(asked, control.UNAVAILABLE, "its owner is changing; try again")
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, _LONGEST_PAUSE_S)
 
-    def _begin_owning(self, ticket: Ticket) -> None:
-        """Bind its claims to all its connections, and to no other request of its session. A loss while the claims were
-        stored is not reported yet.
+    async def _refusal(self, claims: ClaimSet) -> control.OwnResponse | None:
+        """Why nothing can be granted to a request, whoever owns its resources."""
+        rooms, asked, elsewhere = self._rooms, claims.asked, None
+        if claims.request is not None and not rooms.coordinator.coordinates:
+            try:  # its epoch has ended, and the node that fenced it may have died: then this node takes the slot again
+                await rooms.coordinator.ready()
+            except KafkaError as error:
+                elsewhere = error
+        if not claims.is_alive:
+            return rooms.refused(asked, control.UNAVAILABLE, "the connection was closed")
+        if elsewhere is not None:
+            return rooms.not_coordinating(asked, elsewhere)
+        return not_allowed(asked, claims.client.rights, rooms.topics.mode)  # rights may be lost since it arrived
+
+    async def _take(self, claims: ClaimSet) -> dict[Key, Look]:
+        """Grant everything. If one fails, nothing is granted; returns the reasons."""
+        topics, wanted = self._rooms.topics, claims.topics
+        gained = [key for key, claim in wanted.items() if topics.generation(claim) is None]
+        looks = dict(zip(wanted, await asyncio.gather(*map(self._take_over, wanted.values())), strict=True))
+        owned = {key: topics.generation(claim) for key, claim in wanted.items()}
+        failed = {key: look for key, look in looks.items() if look.prospect is not Prospect.READY}
+        failed = {key: Look(Prospect.BUSY) for key, generation in owned.items() if generation is None} | failed
+        if not failed and claims.request is not None:
+            failed, granted = await self._write_down(claims)
+            owned |= granted
+        if failed:
+            taken = [wanted[key] for key in gained if looks[key].prospect is Prospect.READY]
+            await asyncio.gather(*[topics.release(claim) for claim in taken])
+            return failed
+        self.sets.owning(claims, {key: generation for key, generation in owned.items() if generation is not None})
+        return {}
+
+    async def _take_over(self, claim: TopicClaim) -> Look:
+        async with self._takeovers:
+            return await self._rooms.topics.take(claim)
+
+    async def _write_down(self, claims: ClaimSet) -> tuple[dict[Key, Look], dict[Key, int]]:
+        """Store the claims at the coordinator. Returns the reasons of failures, or the generations."""
+        request = claims.request
+        assert request is not None
+        keys = [wish.key for wish in request.wishes]
+        try:
+            verdict = await self._rooms.coordinator.take(claims.client, request)
+        except KafkaError as error:
+            ended = error.code == ErrorCode.NOT_LEADER_OR_FOLLOWER  # epoch ended: the present coordinator decides
+            return dict.fromkeys(keys, Look(Prospect.BUSY) if ended else not_now(error)), {}
+        if verdict.prospect is not Prospect.READY:
+            return verdict.looks(request), {}
+        return {}, {key: ownership.generation for key, ownership in zip(keys, verdict.ownerships, strict=True)}
+
+    def _settle(self, claims: ClaimSet, answer: control.OwnResponse) -> None:
+        """Apply a decision. A granted set is bound to all its connections, and to no other request of its session. A
+        loss while the claims were stored is not reported yet.
         """
-        for target, claim in ticket.claims.items():
-            for client in ticket.clients.values():
-                if client.is_alive():
-                    self._rooms.topics.join(claim, client.connection_id)
-            for other in self.tickets.owners(target):
-                if other is not ticket and other.asked.session == ticket.asked.session:
-                    self._lose(other, target, self._rooms.superseded(target))
-        self._check_all(ticket)
+        self.sets.settle(claims, answer)
+        if claims.stand is Stand.OWNING:
+            for key, claim in claims.topics.items():
+                for client in claims.clients.values():
+                    if client.is_alive():
+                        self._rooms.topics.join(claim, client.connection_id)
+                for other in self.sets.owners(key):
+                    if other is not claims and other.asked.session == claims.asked.session:
+                        self.sets.loses(other, key, self._rooms.superseded(claims.asked.wishes[key]))
+            self._check_all(claims)
+        self.sets.left_alone(claims, _now())
+        claims.notify()
 
-    def _leave(self, ticket: Ticket) -> None:
+    # Places -----------------------------------------------------------------------------------------------------------
+
+    def _wait(self, claims: ClaimSet) -> control.OwnResponse | None:
+        """Take a place in every queue, or keep the present ones. Returns an answer if that is not possible. If the
+        coordinator ended its places with the session, those for topics end too (circular waits).
+        """
+        topics, coordinator = self._rooms.topics, self._rooms.coordinator
+        has_lapsed = claims.is_placed and not coordinator.is_waiting(claims.token)
+        if not claims.came or has_lapsed:
+            claims.came = _now()
+            for claim in claims.topics.values():
+                topics.leave(claim)
+        for claim in claims.topics.values():
+            if topics.generation(claim) is None:
+                topics.keep_place(claim, claims.came)
+        if claims.stand is not Stand.WAITING:
+            self.sets.waits(claims)
+            claims.notify()
+        if claims.request is not None:
+            try:
+                coordinator.wait(claims.client, claims.request)
+            except KafkaError as error:
+                return self._rooms.not_coordinating(claims.asked, error)
+            claims.is_placed = coordinator.is_waiting(claims.token)
+        return None
+
+    def _give_up_places(self, claims: ClaimSet) -> None:
+        if claims.stand is not Stand.WAITING:
+            return
+        claims.stand = Stand.TRYING
+        self.sets.waits_no_more(claims)
+        for key, claim in claims.topics.items():
+            self._rooms.topics.leave(claim)
+            other = self.sets.waiting(key, claim.claimant.session)
+            if other is not None:  # a session has one place per queue
+                self._rooms.topics.keep_place(other.topics[key], other.came)
+        if claims.request is not None:
+            self._rooms.coordinator.leave([claims.token])
+
+    def _leave(self, claims: ClaimSet) -> None:
         """Give up every place, and wake the next in the queues."""
-        if ticket.stand is Stand.WAITING:
-            self._granting.leave(ticket)
-            for target in ticket.asked.targets:
-                self.target_changed(target)
+        if claims.stand is Stand.WAITING:
+            self._give_up_places(claims)
+            for key in claims.topics:
+                self._changed(key)
 
-    async def _abandon(self, ticket: Ticket) -> None:
-        """End a request completely, because its connection counts as dead."""
-        self._leave(ticket)
-        await self.let_go(ticket, list(ticket.owned))
-        self.tickets.forget(ticket)
-        ticket.client.sever()
+    # Giving back ------------------------------------------------------------------------------------------------------
 
-    async def let_go(self, ticket: Ticket, targets: Collection[Target]) -> Look:
-        """Release targets of a request. Returns the reason if that fails for some, which it then still owns."""
+    async def withdraw(self, claims: ClaimSet) -> None:
+        """End a waiting request; one that is being decided, or promoted, is decided first."""
+        while claims.is_driven or claims.stand is Stand.TRYING:
+            await asyncio.wait([claims.listen()])
+        if claims.stand is Stand.WAITING:
+            self._leave(claims)
+            answer = self._rooms.refused(claims.asked, control.DEPOSED, "its place was given up by Release")
+            self._settle(claims, answer)
+
+    async def let_go(self, claims: ClaimSet, keys: Collection[Key]) -> Look:
+        """Release claims of a request. Returns the reason if that fails for some, which it then still owns."""
         rooms = self._rooms
-        ticket.released.update(targets)
-        written = [target for target in targets if target.is_written]
-        looks = await asyncio.gather(*[rooms.topics.release(ticket.claims[target]) for target in written])
-        refused = {
-            target: look for target, look in zip(written, looks, strict=True) if look.prospect is Prospect.REFUSED
-        }
-        failed, kept = next(iter(refused.values()), None), set(refused)
-        others = [target for target in targets if not target.is_written]
+        claims.released.update(keys)
+        written, others = (
+            [key for key in keys if key in claims.topics],
+            [key for key in keys if key not in claims.topics],
+        )
+        looks = await asyncio.gather(*[rooms.topics.release(claims.topics[key]) for key in written])
+        kept = {key: look for key, look in zip(written, looks, strict=True) if look.prospect is Prospect.REFUSED}
+        failed = next(iter(kept.values()), None)
         if failed is None and others:
             try:
-                await rooms.coordinator.release(ticket.asked.token, [target.key for target in others])
+                await rooms.coordinator.release(claims.token, others)
             except KafkaError as error:
                 failed = not_now(error)
         if failed is not None:
-            kept.update(others)
-        ticket.released.difference_update(kept)
-        for target in targets:
-            if target not in kept:
-                self.tickets.disowned(ticket, target)
-            elif target in ticket.owned:
-                self._check(ticket, target)  # it may have changed in the meantime
-        return failed or Look(Prospect.READY)
+            kept |= dict.fromkeys(others, failed)
+        claims.released.difference_update(kept)
+        for key in keys:
+            if key not in kept:
+                self.sets.disowned(claims, key)
+            elif key in claims.owned:
+                self._check(claims, key)  # it may have changed in the meantime
+        return failed or READY
 
-    async def withdraw(self, ticket: Ticket) -> None:
-        """End a waiting request; one that is being decided, or promoted, is decided first."""
-        while ticket.is_driven or ticket.stand is Stand.TRYING:
-            await asyncio.wait([ticket.listen()])
-        if ticket.stand is Stand.WAITING:
-            self._leave(ticket)
-            answer = self._rooms.refused(ticket.asked, control.DEPOSED, "its place was given up by Release")
-            self._settle(ticket, answer)
+    async def _abandon(self, claims: ClaimSet) -> None:
+        """End a request completely, because its connection counts as dead."""
+        self._leave(claims)
+        await self.let_go(claims, list(claims.owned))
+        self.sets.forget(claims)
+        claims.client.sever()
 
-    # What happens -----------------------------------------------------------------------------------------------------
+    async def _give_up(self, claims: ClaimSet) -> None:
+        """Give up the place or promotion of a request without calls, so that others can have it."""
+        if claims.calls:
+            return  # a call has just arrived
+        if not claims.is_driven:
+            self._leave(claims)
+            look = await self.let_go(claims, list(claims.owned))
+            if look.prospect is Prospect.READY:
+                self.sets.forget(claims)
+                return
+        self.sets.left_alone(claims, _now())  # and again; it may be promoted just now: that is kept for the same time
+
+    # Changes ----------------------------------------------------------------------------------------------------------
 
     def topic_changed(self, topic: str, partition: int | None) -> None:
         """The owner of a topic or partition may have changed."""
-        self.target_changed(Target("", topic, WHOLE if partition is None else partition, ""))
+        self._changed(claim_key("", control.Resource(topic=topic, partition=partition)))
 
     def token_changed(self, token: bytes, lost: Collection[Key]) -> None:
         """The coordinator reports for a token that its turn has come, or that it lost these claims."""
-        ticket = self.tickets.get(token)
-        if ticket is None:
+        claims = self.sets.get(token)
+        if claims is None:
             return
         for key in lost:
-            target = Target.of_key(key)
-            if target in ticket.owned:
-                self._check(ticket, target)
-        self._wake(ticket)
+            if key in claims.owned:
+                self._check(claims, key)
+        self._wake(claims)
 
-    def target_changed(self, target: Target) -> None:
-        """Report the loss of a target to its former owners, and wake the first in its queue."""
-        for ticket in self.tickets.owners(target):
-            self._check(ticket, target)
-        self._wake_first(target)
+    def _changed(self, key: Key) -> None:
+        """Report the loss of a topic to its former owners, and wake the first in its queue."""
+        for claims in self.sets.owners(key):
+            self._check(claims, key)
+        self._wake_first(key)
 
-    def _wake_first(self, target: Target) -> None:
-        """Wake the request that has waited longest; for a topic also the head of its queue, if that is another one."""
-        first = self.tickets.first_waiting(target)
+    def _wake_first(self, key: Key) -> None:
+        """Wake the request that has waited longest, and the head of the topic's queue if that is another one."""
+        first = self.sets.waiting(key)
         if first is None:
             return
         self._wake(first)
-        if target.is_written:
-            head = self._rooms.topics.head_of_queue(target.topic, target.index)
-            other = None if head in (None, first.asked.session) else self.tickets.waiting_as(target, head)
-            if other is not None:
-                self._wake(other)
+        claim = first.topics[key]
+        head = self._rooms.topics.head_of_queue(claim.topic, claim.partition)
+        other = None if head in (None, first.asked.session) else self.sets.waiting(key, head)
+        if other is not None:
+            self._wake(other)
 
-    def _check_all(self, ticket: Ticket) -> None:
-        for target in list(ticket.owned):
-            self._check(ticket, target)
+    def _check_all(self, claims: ClaimSet) -> None:
+        for key in list(claims.owned):
+            self._check(claims, key)
 
-    def _check(self, ticket: Ticket, target: Target) -> None:
-        """Check that a request still owns a target, and report a loss."""
-        if target in ticket.released:
+    def _check(self, claims: ClaimSet, key: Key) -> None:
+        """Check that a request still owns a resource, and report a loss."""
+        generation = claims.owned[key]
+        if key in claims.released or self._rooms.coordinator.is_held(key, claims.token, generation):
             return
-        key = ticket.keys.get(target)
-        if key is not None and self._rooms.coordinator.is_held(key, ticket.asked.token, ticket.owned[target]):
-            return
-        ownership = self._rooms.standing(ticket, target)
-        if ownership.error == control.NONE:
-            if ownership.generation == ticket.owned[target]:
-                return
-            ticket.owned[target] = ownership.generation
-            ticket.news[target] = ownership
-            ticket.notify()
-        else:
-            self._lose(ticket, target, ownership)
-
-    def _lose(self, ticket: Ticket, target: Target, ownership: control.Ownership) -> None:
-        ticket.lost[target] = ticket.news[target] = ownership
-        self.tickets.disowned(ticket, target)
-        ticket.notify()
-
-    async def _give_up(self, ticket: Ticket) -> None:
-        """Give up the place or promotion of a request without calls, so that others can have it."""
-        if ticket.calls:
-            return  # a call has just arrived
-        if ticket.is_driven:
-            self.attendance.left_alone(ticket)  # it may be promoted just now: that is kept for the same time
-            return
-        self._leave(ticket)
-        look = await self.let_go(ticket, list(ticket.owned))
-        if look.prospect is Prospect.READY:
-            self.tickets.forget(ticket)
-        else:
-            self.attendance.left_alone(ticket)  # and again
+        ownership = self._rooms.standing(claims, key)
+        if ownership.error != control.NONE:
+            self.sets.loses(claims, key, ownership)
+        elif ownership.generation != generation:
+            claims.owned[key], claims.news[key] = ownership.generation, ownership
+            claims.notify()
 
     async def run(self) -> None:
         """Give up requests without calls, and check queues for which no event may come. Runs until cancelled."""
         turns = 0
         while True:
             await asyncio.sleep(_SWEEP_S)
-            for number, ticket in enumerate(self.attendance.lapsed(), start=1):
-                self._tasks.start(self._give_up(ticket))
+            for number, claims in enumerate(self.sets.lapsed(_now()), start=1):
+                self._tasks.start(self._give_up(claims))
                 if number % AT_ONCE == 0:
                     await asyncio.sleep(0)
             turns += 1
             if turns % _SWEEPS_PER_LOOK == 0:
-                for target in self.tickets.waited_for():
-                    if target.is_written:
-                        self._wake_first(target)
+                for key in self.sets.waited_for():
+                    self._wake_first(key)
+
+
+def rouse(listener: asyncio.Future[None]) -> None:
+    """Set the result of a future that somebody may wait for."""
+    if not listener.done():
+        listener.set_result(None)
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()

@@ -8,13 +8,15 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final
 
+from sidecar.changelog import claimed
 from sidecar.exclusive import identity
 from sidecar.gateway.own import asked
-from sidecar.gateway.own.bodies import BadRequestError, check_name, decode, fault_of
+from sidecar.gateway.own.bodies import BadRequestError, check_group, check_name, decode, fault_of
 from sidecar.network.framing import Frame
 from sidecar.network.request import Request
 from sidecar.protocol.errors import KafkaError
 from sidecar.protocol.session import Caller, Session
+from sidecar.resources.requests import Wish
 from sidecar.v1 import control_pb2 as control
 
 if TYPE_CHECKING:
@@ -46,20 +48,19 @@ def play(data: bytes) -> None:
         elif isinstance(body, control.LastSequenceRequest):
             check_name(body.producer_name)
         elif isinstance(body, control.DescribeOwnersRequest):
-            asked.check_group(body.group)
+            check_group(body.group)
             for resource in body.resources:
-                assert fault_of(resource) or asked.Target.of(body.group, resource).resource
+                assert fault_of(resource) or Wish.of(body.group, resource).key
     except (BadRequestError, KafkaError):
         return
 
 
 def _own(body: control.OwnRequest) -> None:
     found = asked.read(body, _CLIENT)
-    assert len(found.targets) == len(body.claims) == len(set(found.targets))
-    for target in found.targets:
-        assert str(target)
-        if not target.is_written:
-            assert asked.Target.of_key(target.key) == target, "a claim's key is another's"
+    assert len(found.wishes) == len(body.claims)
+    for wish in found.wishes.values():
+        assert str(wish)
+        assert Wish.of(*claimed(wish.key)).key == wish.key, "a claim's key is another's"
 
 
 def seeds() -> Iterator[bytes]:

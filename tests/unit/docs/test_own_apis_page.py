@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
-from sidecar.gateway.own import asked, bodies, tickets
+from sidecar.gateway.own import asked, bodies, sets
 from sidecar.network.client import ClientConnection
 from sidecar.network.framing import Frame
 from sidecar.network.reading import FIRST_FRAME_LIMIT
@@ -152,8 +152,8 @@ def test_the_limits_of_the_page_are_those_of_the_code() -> None:
         CLAIMS_LIMIT,
         PLACES_LIMIT,
         CHANGE_RECORDS,
-        tickets.TICKETS,
-        tickets.TICKETS_OF_ONE,
+        sets.TICKETS,
+        sets.TICKETS_OF_ONE,
         sessions.SESSIONS_LIMIT,
     )
     for number in (*sizes, *many, asked.LONGEST_WAIT_MS, FIRST_FRAME_LIMIT):

@@ -14,7 +14,6 @@ from sidecar.gateway.access.asked import Asked, Asking, Divided, PerTopic
 from sidecar.gateway.access.table import ACCESS
 from sidecar.gateway.enforcement import OPERATORS_ALONE, checked
 from sidecar.gateway.own.answers import not_allowed
-from sidecar.gateway.own.asked import Target
 from sidecar.gateway.rights import Rights, WithoutRules
 from sidecar.gateway.write_rights import denied_topics
 from sidecar.network.framing import Frame
@@ -24,9 +23,11 @@ from sidecar.protocol.limits import PORTION
 from sidecar.protocol.messages import admin, cluster, transactions
 from sidecar.protocol.primitives import at_once
 from sidecar.protocol.produce import ProducePart, ProduceRequest
+from sidecar.resources.requests import Wish
 from sidecar.security.acls import CLUSTER_NAME, Acls, Operation, PatternType, Permission, ResourceType
 from sidecar.security.acls import Rules as Settings
 from sidecar.v1 import control_pb2 as control
+from tests.own import string, topic
 
 ALICE = "User:alice"
 
@@ -231,46 +232,54 @@ def test_to_depose_others_takes_more_than_to_write(client_id: bytes) -> None:
     assert codes(plain, write, policy=fencing) == []
 
 
+def wanted(group: str, resource: control.Resource, generation: int | None = None, mode: int = control.EXCLUSIVE) -> Any:
+    """A request for one resource."""
+    wish = Wish.of(group, resource, generation)
+    return SimpleNamespace(mode=mode, wishes={wish.key: wish})
+
+
 @pytest.mark.parametrize(
-    ("target", "generation", "allowed", "may"),
+    ("resource", "generation", "allowed", "may"),
     [
-        (Target("", "a", -1, ""), None, [Operation.WRITE], True),
-        (Target("", "a", -1, ""), None, [Operation.READ], False),
-        (Target("", "a", 0, ""), 7, [Operation.WRITE], False),
-        (Target("", "a", 0, ""), 7, [Operation.WRITE, Operation.ALTER], True),
-        (Target("", "", -1, "a string"), None, [], True),
+        (topic("a"), None, [Operation.WRITE], True),
+        (topic("a"), None, [Operation.READ], False),
+        (topic("a", 0), 7, [Operation.WRITE], False),
+        (topic("a", 0), 7, [Operation.WRITE, Operation.ALTER], True),
+        (string("a string"), None, [], True),
     ],
 )
 def test_a_claim_takes_the_right_to_what_it_claims(
-    target: Target, generation: int | None, allowed: list[Operation], may: bool
+    resource: control.Resource, generation: int | None, allowed: list[Operation], may: bool
 ) -> None:
-    wanted = cast(Any, SimpleNamespace(mode=control.EXCLUSIVE, targets=(target,), generations=(generation,)))
-    refused = not_allowed(wanted, rights(*(rule(operation, "a") for operation in allowed)), as_asked)
+    request = wanted("", resource, generation)
+    refused = not_allowed(request, rights(*(rule(operation, "a") for operation in allowed)), as_asked)
     assert (refused is None) is may
     assert refused is None or refused.error == control.NOT_AUTHORIZED
-    assert not_allowed(wanted, None, as_asked) is None
+    assert not_allowed(request, None, as_asked) is None
 
 
-@pytest.mark.parametrize("target", [Target("g", "a", 0, ""), Target("g", "a", -1, ""), Target("g", "", -1, "a string")])
+@pytest.mark.parametrize("resource", [topic("a", 0), topic("a"), string("a string")])
 @pytest.mark.parametrize("mode", [control.EXCLUSIVE, control.WAIT_FOR_EXCLUSIVE, control.EXCLUSIVE_WITH_FENCING])
-def test_a_claim_in_a_group_takes_what_a_commit_of_the_group_takes(target: Target, mode: control.AccessMode) -> None:
-    wanted = cast(Any, SimpleNamespace(mode=mode, targets=(target,), generations=(None,)))
+def test_a_claim_in_a_group_takes_what_a_commit_of_the_group_takes(
+    resource: control.Resource, mode: control.AccessMode
+) -> None:
     of_group, of_topic = rule(Operation.READ, "g", ResourceType.GROUP), rule(Operation.READ, "a")
     sees_group = rule(Operation.DESCRIBE, "g", ResourceType.GROUP)
 
     def may(*rules: AclBinding) -> bool:
-        return not_allowed(wanted, rights(*rules), as_asked) is None
+        return not_allowed(wanted("g", resource, mode=mode), rights(*rules), as_asked) is None
 
     assert may(of_group, of_topic)
     assert not may(of_topic)
     assert not may(of_topic, sees_group)
-    assert may(of_group) is bool(target.name)
+    assert may(of_group) is bool(resource.name)
 
 
 def test_a_claim_in_the_mode_of_the_policy_takes_what_that_mode_takes() -> None:
-    wanted = cast(Any, SimpleNamespace(mode=0, targets=(Target("", "a", -1, ""),), generations=(None,)))
     refused = not_allowed(
-        wanted, rights(rule(Operation.WRITE, "a")), lambda _topic, _asked: AccessMode.EXCLUSIVE_WITH_FENCING
+        wanted("", topic("a"), mode=0),
+        rights(rule(Operation.WRITE, "a")),
+        lambda _topic, _asked: AccessMode.EXCLUSIVE_WITH_FENCING,
     )
     assert refused is not None
     assert refused.error == control.NOT_AUTHORIZED

@@ -9,10 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sidecar.changelog import claimed
 from sidecar.exclusive.identity import parse
-from sidecar.gateway.own.asked import Asked, Target, read
+from sidecar.gateway.own.asked import Asked, read
 from sidecar.gateway.own.bodies import BadRequestError
 from sidecar.protocol.session import Caller
+from sidecar.resources.requests import Wish
 from sidecar.v1 import control_pb2 as control
 from tests.own import claims, string, topic
 
@@ -98,7 +100,6 @@ read_topics = st.builds(topic, st.sampled_from(["a", "name", "read"]), st.none()
 
 @given(st.tuples(groups, named) | st.tuples(groups.filter(bool), read_topics))
 def test_a_target_is_found_again_by_its_key_in_the_changelog(found: tuple[str, control.Resource]) -> None:
-    target = Target.of(*found)
-    assert Target.of_key(target.key) == target
-    assert target.resource == found[1]
-    assert not target.is_written
+    wish = Wish.of(*found)
+    assert claimed(wish.key) == found
+    assert not wish.is_written

@@ -346,7 +346,7 @@ def test_what_cannot_be_owned_is_refused_with_its_reason(play: Any) -> None:
             request = control.OwnRequest(claims=claims, producer_id=7, token=A)
             answer = control.OwnResponse.FromString(await client._ask(OWN, request))
             assert answer.ownerships[1].error == control.NONE or topic == "orders"
-            return answer.error, answer.message, len(node.apis.ownerships.tickets)
+            return answer.error, answer.message, len(node.apis.ownerships.sets)
 
         missing, none = await refused("gone"), await refused(TOPIC, 9)
         internal, shadow, scope = [await refused(topic) for topic in ("__internal", "mirror", TOPIC)]
@@ -360,7 +360,7 @@ def test_what_cannot_be_owned_is_refused_with_its_reason(play: Any) -> None:
         assert (away[0], "10.1.1.1" in away[1]) == (control.UNAVAILABLE, False)
         node.governed.draining = True
         assert (await refused(TOPIC, 0))[0] == control.NOT_SERVING
-        assert len(node.apis.ownerships.tickets) == 0
+        assert len(node.apis.ownerships.sets) == 0
         assert node.owner("leader") is None
 
     play(story)
@@ -428,7 +428,7 @@ def test_a_wait_that_ends_keeps_the_place_until_the_client_asks_again(play: Any)
         began = asyncio.get_running_loop().time()
         answer = await first.own(B, "leader", 0, mode=WAITING, wait_s=2.0)
         assert 2 <= asyncio.get_running_loop().time() - began < 2.1
-        assert not node.apis.ownerships.attendance._parked  # pyright: ignore[reportPrivateUsage]
+        assert not node.apis.ownerships._parked  # pyright: ignore[reportPrivateUsage]
         assert (answer.error, errors(answer)) == (control.TIMED_OUT, [control.TIMED_OUT] * 2)
         assert [each.owner_session for each in answer.ownerships] == ["pid:7"] * 2
         late = second.owns_later(C, "leader", 0)
@@ -673,7 +673,7 @@ def test_what_a_connection_owns_without_a_producer_id_ends_with_it(play: Any) ->
         await first.release(B)
         await turns()
         assert (node.owner("leader"), node.owner(0)) == (None, None)
-        assert len(node.apis.ownerships.tickets) == 0
+        assert len(node.apis.ownerships.sets) == 0
 
     play(story)
 
@@ -768,7 +768,7 @@ def test_a_client_that_leaves_while_it_is_decided_gets_nothing(play: Any) -> Non
         asking = client.owns_later(A, "leader", 0)
         for _ in range(30):
             await asyncio.sleep(0)
-            if len(node.apis.ownerships.tickets):
+            if len(node.apis.ownerships.sets):
                 break
         client.close()
         answer = await asking
@@ -788,7 +788,7 @@ def test_a_client_that_leaves_while_kafka_is_asked_leaves_nothing(play: Any) -> 
         node.while_asked = client.close
         asking = client.owns_later(B, "leader", 0)
         assert (await asking).error == control.UNAVAILABLE
-        assert node.apis.ownerships.tickets.get(B) is None
+        assert node.apis.ownerships.sets.get(B) is None
         assert not node.coordinator.is_waiting(B)
 
     play(story)
@@ -817,7 +817,7 @@ def test_the_same_request_twice_at_once_is_one(play: Any) -> None:
         one, other = Client(node, 7), Client(node, 7)
         answers = await asyncio.gather(one.own(A, "leader", 0), other.own(A, "leader", 0))
         assert [answer.error for answer in answers] == [control.NONE] * 2
-        assert node.apis.ownerships.tickets.of_principal == {"User:app": 1}
+        assert node.apis.ownerships.sets.of_principal == {"User:app": 1}
         assert (await one.release(A)).error == control.NONE
         assert (node.owner("leader"), node.owner(0)) == (None, None)
 
@@ -892,7 +892,7 @@ def test_a_coordinator_releases_what_an_earlier_one_stored_under_a_token(play: A
     async def story(node: Node) -> None:
         client = Client(node, 7)
         await client.own(A, "leader", "follower")
-        node.apis.ownerships.tickets.forget(node.apis.ownerships.tickets.get(A))  # pyright: ignore[reportArgumentType]
+        node.apis.ownerships.sets.forget(node.apis.ownerships.sets.get(A))  # pyright: ignore[reportArgumentType]
         assert (await client.release(A, "leader")).error == control.NONE
         assert (node.owner("leader"), node.owner("follower")) == (None, "pid:7")
         node.claims.log_fails = True

@@ -9,14 +9,15 @@ from typing import Any
 from sidecar.access.prospects import Prospect
 from sidecar.access.rules import KEPT_S
 from sidecar.changelog import Key
-from sidecar.gateway.own.asked import WHOLE, Target
 from sidecar.gateway.own.owning import Ownerships
-from sidecar.gateway.own.tickets import Stand, Ticket
+from sidecar.gateway.own.sets import ClaimSet, Stand
 from sidecar.protocol.session import Caller
+from sidecar.resources.requests import ClaimVerdict, Request, Wish
 from sidecar.v1 import control_pb2 as control
+from tests.own import string
 from tests.wait import wait_until
 
-LEADER = Target("", "", WHOLE, "leader")
+LEADER = Wish.of("", string("leader"))
 
 
 class Coordinator:
@@ -31,8 +32,11 @@ class Coordinator:
         self.prospect = Prospect.READY
         self.released: list[Key] = []
 
+    def is_held(self, *_: object) -> bool:
+        return False
+
     def look(self, _request: object) -> Any:
-        return SimpleNamespace(prospect=self.prospect, ownerships=())
+        return ClaimVerdict(self.prospect)
 
     def wait(self, *_: object) -> None:
         self.is_placed = True
@@ -43,7 +47,7 @@ class Coordinator:
     async def take(self, *_: object) -> Any:
         self.taking.set()
         await self.written.wait()
-        return SimpleNamespace(prospect=Prospect.READY, ownerships=(control.Ownership(generation=7),))
+        return ClaimVerdict(Prospect.READY, (control.Ownership(generation=7),))
 
     async def release(self, _token: bytes, keys: list[Key]) -> None:
         self.released += keys
@@ -66,13 +70,13 @@ class Ground:
         self.tasks: list[asyncio.Task[None]] = []
         starts: Any = SimpleNamespace(start=lambda work: self.tasks.append(asyncio.create_task(work)))  # pyright: ignore[reportUnknownLambdaType, reportUnknownArgumentType]
         asked: Any = SimpleNamespace(
-            token=bytes(16), session="pid:1", targets=(LEADER,), read=(LEADER,), caller=Caller("", "")
+            token=bytes(16), session="pid:1", wishes={LEADER.key: LEADER}, caller=Caller("", "")
         )
         client: Any = SimpleNamespace(connection_id=1, is_alive=lambda: True, rights=None)
-        request: Any = object()
-        self.ownerships, self.ticket = Ownerships(rooms, starts), Ticket(asked, {}, request, {})
-        self.ownerships.tickets.add(self.ticket, client)
-        self.ownerships.tickets.waits(self.ticket)
+        request = Request(bytes(16), "pid:1", "", control.EXCLUSIVE, (LEADER,))
+        self.ownerships, self.claims = Ownerships(rooms, starts), ClaimSet(asked, {}, request)
+        self.ownerships.sets.add(self.claims, client)
+        self.ownerships.sets.waits(self.claims)
 
     async def promote(self) -> None:
         """What it waits for is free; it is being written down."""
@@ -83,30 +87,30 @@ class Ground:
 async def test_what_is_being_granted_is_withdrawn_once_it_is_decided() -> None:
     ground = Ground()
     await ground.promote()
-    withdrawing = asyncio.create_task(ground.ownerships.withdraw(ground.ticket))
+    withdrawing = asyncio.create_task(ground.ownerships.withdraw(ground.claims))
     await asyncio.sleep(0)
     assert not ground.coordinator.left
     ground.coordinator.written.set()
     await withdrawing
-    assert (ground.ticket.stand, ground.ticket.owned) == (Stand.OWNING, {LEADER: 7})
-    await ground.ownerships.let_go(ground.ticket, list(ground.ticket.owned))
-    assert (ground.coordinator.released, ground.ticket.stand) == ([LEADER.key], Stand.OVER)
+    assert (ground.claims.stand, ground.claims.owned) == (Stand.OWNING, {LEADER.key: 7})
+    await ground.ownerships.let_go(ground.claims, list(ground.claims.owned))
+    assert (ground.coordinator.released, ground.claims.stand) == ([LEADER.key], Stand.OVER)
 
 
 async def test_what_nobody_asked_for_is_not_given_up_while_it_is_being_granted() -> None:
     ground = Ground()
-    ground.ownerships.attendance.left_alone(ground.ticket)
+    ground.ownerships.sets.left_alone(ground.claims, asyncio.get_running_loop().time())
     await ground.promote()
-    lapsed = ground.ticket.kept_until = ground.ticket.kept_until - 2 * KEPT_S
+    lapsed = ground.claims.kept_until = ground.claims.kept_until - 2 * KEPT_S
     sweeping = asyncio.create_task(ground.ownerships.run())
-    await wait_until(lambda: ground.ticket.kept_until > lapsed, "its place to be kept on")
+    await wait_until(lambda: ground.claims.kept_until > lapsed, "its place to be kept on")
     ground.coordinator.written.set()
     for task in ground.tasks:
         await task
     sweeping.cancel()
     assert not ground.coordinator.left
-    assert ground.ownerships.tickets.get(bytes(16)) is ground.ticket
-    assert (ground.ticket.stand, ground.ticket.is_promoted) == (Stand.OWNING, True)
+    assert ground.ownerships.sets.get(bytes(16)) is ground.claims
+    assert (ground.claims.stand, ground.claims.is_promoted) == (Stand.OWNING, True)
 
 
 async def test_a_place_that_is_taken_while_nobody_calls_is_given_up() -> None:
@@ -114,13 +118,13 @@ async def test_a_place_that_is_taken_while_nobody_calls_is_given_up() -> None:
     ground = Ground()
     ground.coordinator.prospect = Prospect.WAIT
     ground.ownerships.token_changed(bytes(16), [])
-    await wait_until(lambda: ground.ticket.kept_until > 0, "its place to be kept for a while")
-    ends = ground.ticket.kept_until
+    await wait_until(lambda: ground.claims.kept_until > 0, "its place to be kept for a while")
+    ends = ground.claims.kept_until
     ground.ownerships.token_changed(bytes(16), [])
     await asyncio.gather(*ground.tasks)
-    assert ground.ticket.kept_until == ends, "what happens to it is no call for it"
-    ground.ticket.kept_until -= 2 * KEPT_S
+    assert ground.claims.kept_until == ends, "what happens to it is no call for it"
+    ground.claims.kept_until -= 2 * KEPT_S
     sweeping = asyncio.create_task(ground.ownerships.run())
     await wait_until(lambda: ground.coordinator.left, "its place to be given up")
     sweeping.cancel()
-    assert ground.ownerships.tickets.get(bytes(16)) is None
+    assert ground.ownerships.sets.get(bytes(16)) is None
