@@ -34,23 +34,21 @@ A request is granted if all its wishes are, refused if any is refused, and waits
 from collections import Counter
 from collections.abc import Collection, Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Final, TypeVar
+from typing import Final
 
 from metadata.ownership import AccessMode
 from sidecar.access.prospects import Prospect
 from sidecar.access.rules import MODES, Answer, decide, next_generation
 from sidecar.changelog import Key, whole_of
 from sidecar.resources.limits import ClaimLimits
-from sidecar.resources.requests import ClaimVerdict, Request, Wish, gone_message, label, refuse_all, shown
-from sidecar.resources.waiting import LostTokens, WaitingRequest, WaitingRequests, count_down
+from sidecar.resources.requests import ClaimVerdict, Request, Wish, WishAnswer, gone_message, refuse_all
+from sidecar.resources.waiting import LostTokens, WaitingRequest, WaitingRequests, count_down, take_out
 from sidecar.v1 import control_pb2 as control
 from sidecar.v1 import state_pb2 as state
 
-NameT = TypeVar("NameT")
-MemberT = TypeVar("MemberT")
-
 DEPOSED_NAMES: Final = 16
 _LOADED_AT_ONCE: Final = 1_000
+_NOBODY: Final = state.Claim()
 _EXHAUSTED: Final = "it has the highest generation: ask for generation 0, or release it"
 _ERRORS: Final = {
     Answer.WAIT: control.TIMED_OUT,
@@ -87,18 +85,17 @@ class Effects:
 
 
 class ClaimTable:
-    """The owners and the queues. `node` is the serving node in answers."""
+    """The owners and the queues."""
 
-    def __init__(self, node: int, lost: LostTokens, limits: ClaimLimits) -> None:
+    def __init__(self, lost: LostTokens, limits: ClaimLimits) -> None:
         self.owners: dict[Key, state.Claim] = {}
         self.waiting = WaitingRequests()
-        self._node = node
         self._lost = lost
         self._limits = limits
-        self._parts: dict[Key, set[Key]] = {}
+        self._parts: dict[Key, dict[Key, None]] = {}
         """Owned partitions by their topic."""
-        self._of_session: dict[str, set[Key]] = {}
-        self._of_token: dict[bytes, set[Key]] = {}
+        self._of_session: dict[str, dict[Key, None]] = {}
+        self._of_token: dict[bytes, dict[Key, None]] = {}
         self._owned_by: Counter[str] = Counter()
         """The number of claims by principal; only those with claims."""
 
@@ -140,45 +137,40 @@ class ClaimTable:
         """Return the sessions of all owners."""
         return set(self._of_session)
 
-    def ownership(self, key: Key, resource: control.Resource | None = None) -> control.Ownership:
-        """Return the ownership of a resource for answers: its owner, or none."""
-        claim = self.owners.get(key)
-        if claim is None:
-            return control.Ownership(resource=resource, serving_node=self._node)
-        return shown(claim, self._node)
-
     # Judging ------------------------------------------------------------------------------------------------------
 
     def judge(self, request: Request) -> ClaimVerdict:
         """Return the verdict on a request in this state. Changes nothing."""
-        owned, gone = self._of_token.get(request.token, set()), self._lost.of(request.token)
+        owned, gone = self._of_token.get(request.token, {}), self._lost.of(request.token)
         if owned or any(wish.key in gone for wish in request.wishes):
-            kept = owned - gone
-            found = tuple(self._had(wish, is_owned=wish.key in kept) for wish in request.wishes)
+            kept = owned.keys() - gone
+            answers = tuple(self._had(wish, is_owned=wish.key in kept) for wish in request.wishes)
         else:
-            found = tuple(self._judge_wish(request, wish) for wish in request.wishes)
-        if any(answer.error not in (control.NONE, control.TIMED_OUT) for answer in found):
-            return ClaimVerdict(Prospect.REFUSED, found)
-        if any(answer.error for answer in found):
-            return self._may_wait(request, found)
+            answers = tuple(self._judge_wish(request, wish) for wish in request.wishes)
+        errors = {answer.error for answer in answers}
+        if errors - {control.NONE, control.TIMED_OUT}:
+            return ClaimVerdict(Prospect.REFUSED, answers)
+        if control.TIMED_OUT in errors:
+            fault = self._places_fault(request)
+            return refuse_all(request, control.QUEUE_FULL, fault) if fault else ClaimVerdict(Prospect.WAIT, answers)
         claims, principal = [self.owners.get(wish.key) for wish in request.wishes], request.principal
         more = claims.count(None)
         gained = sum(claim is None or claim.principal != principal for claim in claims)
         fault = self._limits.claims_fault(len(self.owners), more, principal, self._owned_by[principal], gained)
-        return refuse_all(request, control.QUEUE_FULL, fault) if fault else ClaimVerdict(Prospect.READY, found)
+        return refuse_all(request, control.QUEUE_FULL, fault) if fault else ClaimVerdict(Prospect.READY, answers)
 
-    def _had(self, wish: Wish, *, is_owned: bool) -> control.Ownership:
+    def _had(self, wish: Wish, *, is_owned: bool) -> WishAnswer:
         """Return the answer to one wish of a token that was granted before: it cannot claim again what it lost."""
-        answer = self.ownership(wish.key, wish.resource)
-        if not is_owned:
-            answer.error, answer.message = control.DEPOSED, gone_message(answer)
-        return answer
+        claim = self.owners.get(wish.key, _NOBODY)
+        if is_owned:
+            return WishAnswer(generation=claim.generation)
+        return WishAnswer(control.DEPOSED, gone_message(claim.name, claim.session, claim.generation))
 
-    def _judge_wish(self, request: Request, wish: Wish) -> control.Ownership:
+    def _judge_wish(self, request: Request, wish: Wish) -> WishAnswer:
         """Return the answer to one wish: NONE with the generation it would get, TIMED_OUT if it has to wait."""
         own = self._covering(request.session, wish.key)
         if own is not None and wish.generation is None:
-            return self._granted(request, wish, own.generation)
+            return WishAnswer(generation=own.generation)
         overlap = [self.owners[key] for key in self.overlapping(wish.key)]
         rivals = [claim for claim in overlap if claim.session != request.session]
         highest = max((claim.generation for claim in rivals), default=own.generation if own is not None else 0)
@@ -194,7 +186,7 @@ class ClaimTable:
         if answer is Answer.GRANTED:
             generation = next_generation(highest, wish.generation)
             if generation is not None:
-                return self._granted(request, wish, generation)
+                return WishAnswer(generation=generation)
             return self._refusal(wish, in_the_way, control.HELD, _EXHAUSTED)
         detail = f"asked for {wish.generation}" if answer is Answer.LOWER else ""
         if answer is Answer.FULL:
@@ -210,10 +202,6 @@ class ClaimTable:
                 return claim
         return None
 
-    def _may_wait(self, request: Request, found: tuple[control.Ownership, ...]) -> ClaimVerdict:
-        fault = self._places_fault(request)
-        return refuse_all(request, control.QUEUE_FULL, fault) if fault else ClaimVerdict(Prospect.WAIT, found)
-
     def has_room_for(self, request: Request) -> bool:
         """Return whether the request has places in the queues, or the limits allow them."""
         return not self._places_fault(request)
@@ -225,38 +213,23 @@ class ClaimTable:
         more, taken_by = len(request.wishes), waiting.wishes_of[principal]
         return self._limits.places_fault(waiting.wishes, more, principal, taken_by)
 
-    def _granted(self, request: Request, wish: Wish, generation: int) -> control.Ownership:
-        return control.Ownership(
-            resource=wish.resource,
-            generation=generation,
-            owner_name=request.name,
-            owner_session=request.session,
-            serving_node=self._node,
-        )
-
-    def _refusal(
-        self, wish: Wish, rivals: list[state.Claim], error: control.Error, detail: str = ""
-    ) -> control.Ownership:
+    def _refusal(self, wish: Wish, rivals: list[state.Claim], error: control.Error, detail: str = "") -> WishAnswer:
         """Return the answer that names the obstacle: the owner with the highest generation, or the waiting requests."""
-        if not rivals:
-            message = f"others wait for it: {len(self.waiting.queue(wish.key)) or 1}"
-            answer = control.Ownership(resource=wish.resource, serving_node=self._node)
-        else:
+        if rivals:
             first = max(rivals, key=lambda claim: claim.generation)
-            message = f"{label(first)} owns it (generation {first.generation})"
-            answer = shown(first, self._node)
-            answer.resource.CopyFrom(wish.resource)
-        answer.error, answer.message = error, f"{message}; {detail}" if detail else message
-        return answer
+            message = f"{first.name or first.session} owns it (generation {first.generation})"
+        else:
+            message = f"others wait for it: {len(self.waiting.queue(wish.key)) or 1}"
+        return WishAnswer(error, f"{message}; {detail}" if detail else message)
 
     def grant(self, request: Request, verdict: ClaimVerdict, now_ms: int, client: str) -> Change:
         """Return the change that grants a request, by a verdict on this state; empty if the token owns all wishes.
-        `now_ms`: Unix time; `client`: the client's address, for people. Fills in the verdict's `since_ms`.
+        `now_ms`: Unix time; `client`: the client's address, for people.
         """
         claims: dict[Key, state.Claim] = {}
         gone: dict[Key, None] = {}
         evicts: list[Key] = []
-        for wish, answer in zip(request.wishes, verdict.ownerships, strict=True):
+        for wish, answer in zip(request.wishes, verdict.answers, strict=True):
             before = self.owners.get(wish.key)
             if before is not None and before.token == request.token:
                 continue
@@ -264,7 +237,6 @@ class ClaimTable:
             is_own = before is not None and before.session == request.session
             if request.mode == control.EXCLUSIVE_WITH_FENCING and self._covering(request.session, wish.key) is None:
                 evicts.append(wish.key)
-            answer.since_ms = before.since_ms if before is not None and is_own else now_ms
             gone.update(dict.fromkeys(rivals))
             claims[wish.key] = state.Claim(
                 group=wish.group,
@@ -273,7 +245,7 @@ class ClaimTable:
                 session=request.session,
                 name=request.name,
                 mode=request.mode,
-                since_ms=answer.since_ms,
+                since_ms=before.since_ms if before is not None and is_own else now_ms,
                 token=request.token,
                 client=client,
                 deposed=_deposed_names(before, [self.owners[key] for key in rivals]),
@@ -344,21 +316,21 @@ class ClaimTable:
     def _own(self, key: Key, claim: state.Claim) -> None:
         self.owners[key] = claim
         self._owned_by[claim.principal] += 1
-        self._of_session.setdefault(claim.session, set()).add(key)
-        self._of_token.setdefault(claim.token, set()).add(key)
+        self._of_session.setdefault(claim.session, {})[key] = None
+        self._of_token.setdefault(claim.token, {})[key] = None
         whole = whole_of(key)
         if whole is not None:
-            self._parts.setdefault(whole, set()).add(key)
+            self._parts.setdefault(whole, {})[key] = None
 
     def _free(self, key: Key) -> state.Claim | None:
         claim = self.owners.pop(key, None)
         if claim is not None:
             count_down(self._owned_by, claim.principal, 1)
-            _discard(self._of_session, claim.session, key)
-            _discard(self._of_token, claim.token, key)
+            take_out(self._of_session, claim.session, key)
+            take_out(self._of_token, claim.token, key)
             whole = whole_of(key)
             if whole is not None:
-                _discard(self._parts, whole, key)
+                take_out(self._parts, whole, key)
         return claim
 
     def is_ready(self, waiting: WaitingRequest) -> bool:
@@ -388,12 +360,3 @@ def _deposed_names(before: state.Claim | None, rivals: list[state.Claim]) -> lis
         names += [*rival.deposed, rival.name]
     newest = dict.fromkeys(name for name in reversed(names) if name)
     return list(newest)[:DEPOSED_NAMES][::-1]
-
-
-def _discard(index: dict[NameT, set[MemberT]], name: NameT, member: MemberT) -> None:
-    """Remove a member from a set of an index, and the set if it is empty then."""
-    members = index.get(name)
-    if members is not None:
-        members.discard(member)
-        if not members:
-            del index[name]

@@ -89,17 +89,16 @@ class Claims:
     whether their release is being stored. Times are monotonic seconds, `now_ms` is Unix time.
     """
 
-    def __init__(self, node: int, limits: ClaimLimits, disconnect_grace: float) -> None:
+    def __init__(self, limits: ClaimLimits, disconnect_grace: float) -> None:
         self.limits = limits
         self.sessions = Sessions(disconnect_grace)
         self.lost = LostTokens()
         self.over: dict[str, bool] = {}
-        self._node = node
         self.table = self.new_table()
 
     def new_table(self) -> ClaimTable:
         """Return an empty table."""
-        return ClaimTable(self._node, self.lost, self.limits)
+        return ClaimTable(self.lost, self.limits)
 
     # Requests -----------------------------------------------------------------------------------------------------
 

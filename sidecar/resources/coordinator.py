@@ -93,7 +93,7 @@ class Coordinator:
         reconnect_grace: float,
         disconnect_grace: float,
     ) -> None:
-        self.claims = Claims(services.node_id, limits, disconnect_grace)
+        self.claims = Claims(limits, disconnect_grace)
         self.listeners: list[Listener] = []
         self.serving = False
         self.draining = False
@@ -251,9 +251,9 @@ class Coordinator:
     def _count(self, verdict: ClaimVerdict) -> None:
         if verdict.prospect in (Prospect.READY, Prospect.BUSY):
             return  # counted once it is in the log, or not at all
-        errors = {each.error for each in verdict.ownerships if each.error} - {control.TIMED_OUT}
+        errors = {each.error for each in verdict.answers if each.error} - {control.TIMED_OUT}
         outcome = control.Error.Name(min(errors)).lower() if errors else "waiting"
-        self._events.claims_answered(outcome, len(verdict.ownerships))
+        self._events.claims_answered(outcome, len(verdict.answers))
 
     async def _seen(self, last: Offset | None) -> None:
         """Wait until this node's view has the record at `last`, for at most 10 s."""

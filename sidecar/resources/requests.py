@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from sidecar.access.prospects import Look, Prospect
 from sidecar.changelog import Key, claim_key
@@ -71,27 +71,33 @@ class Asker(Protocol):
         """Close the connection, even with requests under way."""
 
 
+class WishAnswer(NamedTuple):
+    """The decision on a wish: NONE with the generation that it gets, or has; TIMED_OUT: it has to wait; or an error."""
+
+    error: control.Error = control.NONE
+    message: str = ""
+    generation: int = 0
+
+
 @dataclass(frozen=True, slots=True)
 class ClaimVerdict:
-    """The decision on a request, and one ownership per wish in their order: the one that would be granted, or the
-    present one with an error. BUSY: this node does not coordinate now; await `ready` first.
+    """The decision on a request, and on each of its wishes in their order. BUSY: this node does not coordinate now;
+    await `ready` first.
     """
 
     prospect: Prospect
-    ownerships: tuple[control.Ownership, ...] = ()
+    answers: tuple[WishAnswer, ...] = ()
 
     def looks(self, request: Request) -> dict[Key, Look]:
         """Return the prospect of each wish, with its error."""
         keys = [wish.key for wish in request.wishes]
         if self.prospect is not Prospect.REFUSED:
             return dict.fromkeys(keys, Look(self.prospect))
-        errors = zip(keys, self.ownerships, strict=True)
-        return {key: refused_by(found.error, found.message) if found.error else READY for key, found in errors}
+        answers = zip(keys, self.answers, strict=True)
+        return {key: refused_by(answer.error, answer.message) if answer.error else READY for key, answer in answers}
 
 
 BUSY: Final = ClaimVerdict(Prospect.BUSY)
-
-
 READY: Final = Look(Prospect.READY)
 
 
@@ -100,16 +106,15 @@ def refused_by(error: control.Error, message: str) -> Look:
     return Look(Prospect.REFUSED, error, message)
 
 
-def gone_message(now: control.Ownership) -> str:
-    """Return the message for a client that lost or released a claim: the present owner, and what to do."""
-    owner = f"{now.owner_name} owns it" if now.owner_session else "nobody owns it"
-    return f"{owner} now (generation {now.generation}); this claim was lost or released: claim with a new token"
-
-
 def refuse_all(request: Request, error: control.Error, message: str) -> ClaimVerdict:
     """Return a verdict that refuses all wishes for one reason."""
-    answers = [control.Ownership(resource=wish.resource, error=error, message=message) for wish in request.wishes]
-    return ClaimVerdict(Prospect.REFUSED, tuple(answers))
+    return ClaimVerdict(Prospect.REFUSED, (WishAnswer(error, message),) * len(request.wishes))
+
+
+def gone_message(name: str, session: str, generation: int) -> str:
+    """Return the message for a client that lost or released a claim: the present owner, and what to do."""
+    owner = f"{name} owns it" if session else "nobody owns it"
+    return f"{owner} now (generation {generation}); this claim was lost or released: claim with a new token"
 
 
 def shown(claim: state.Claim, node: int) -> control.Ownership:
@@ -122,8 +127,3 @@ def shown(claim: state.Claim, node: int) -> control.Ownership:
         serving_node=node,
         since_ms=claim.since_ms,
     )
-
-
-def label(claim: state.Claim) -> str:
-    """Return an owner's name, or its session if it has no name."""
-    return claim.name or claim.session

@@ -70,7 +70,7 @@ class Rooms:
             return self._of_topic(wish, claim)
         (ownership,) = self.now([wish])
         if ownership.owner_session != asked.session:
-            return _with(ownership, control.DEPOSED, gone_message(ownership))
+            return _gone(ownership)
         if key in self.coordinator.lost_by(asked.token):  # the session owns it under another token
             return _with(ownership, control.DEPOSED, _SUPERSEDED)
         if not self.coordinator.coordinates:
@@ -87,7 +87,7 @@ class Rooms:
             return ownership
         (ownership,) = self.now([wish])
         if generation is None:
-            return _with(ownership, control.DEPOSED, gone_message(ownership))
+            return _gone(ownership)
         return _with(ownership, control.NOT_SERVING, f"another node serves {claim.topic}: ask there")
 
     def superseded(self, wish: Wish) -> control.Ownership:
@@ -178,6 +178,10 @@ def _response(asked: Asked, ownerships: list[control.Ownership]) -> control.OwnR
         ownerships=ownerships,
         producer_name=asked.name,
     )
+
+
+def _gone(now: control.Ownership) -> control.Ownership:
+    return _with(now, control.DEPOSED, gone_message(now.owner_name, now.owner_session, now.generation))
 
 
 def _with(ownership: control.Ownership, error: control.Error, message: str) -> control.Ownership:

@@ -343,7 +343,7 @@ class Ownerships:
             return dict.fromkeys(keys, Look(Prospect.BUSY) if ended else not_now(error)), {}
         if verdict.prospect is not Prospect.READY:
             return verdict.looks(request), {}
-        return {}, {key: ownership.generation for key, ownership in zip(keys, verdict.ownerships, strict=True)}
+        return {}, {key: answer.generation for key, answer in zip(keys, verdict.answers, strict=True)}
 
     def _settle(self, claims: ClaimSet, answer: control.OwnResponse) -> None:
         """Apply a decision. A granted set is bound to all its connections, and to no other request of its session. A

@@ -13,7 +13,7 @@ from sidecar.gateway.own.owning import Ownerships
 from sidecar.gateway.own.sets import ClaimSet, Stand
 from sidecar.protocol.errors import ErrorCode, KafkaError
 from sidecar.protocol.session import Caller
-from sidecar.resources.requests import ClaimVerdict, Request, Wish
+from sidecar.resources.requests import ClaimVerdict, Request, Wish, WishAnswer
 from sidecar.security.acls import Operation, ResourceType
 from sidecar.v1 import control_pb2 as control
 from tests.own import string, topic
@@ -51,7 +51,7 @@ class Coordinator:
         if self.epochs == 1:
             self.coordinates = False
             raise ENDED
-        return ClaimVerdict(Prospect.READY, (control.Ownership(generation=self.epochs),))
+        return ClaimVerdict(Prospect.READY, (WishAnswer(generation=self.epochs),))
 
     def wait(self, *_: object) -> None:
         self.placed.append(self.epochs)

@@ -12,7 +12,7 @@ from sidecar.changelog import Key
 from sidecar.gateway.own.owning import Ownerships
 from sidecar.gateway.own.sets import ClaimSet, Stand
 from sidecar.protocol.session import Caller
-from sidecar.resources.requests import ClaimVerdict, Request, Wish
+from sidecar.resources.requests import ClaimVerdict, Request, Wish, WishAnswer
 from sidecar.v1 import control_pb2 as control
 from tests.own import string
 from tests.wait import wait_until
@@ -47,7 +47,7 @@ class Coordinator:
     async def take(self, *_: object) -> Any:
         self.taking.set()
         await self.written.wait()
-        return ClaimVerdict(Prospect.READY, (control.Ownership(generation=7),))
+        return ClaimVerdict(Prospect.READY, (WishAnswer(generation=7),))
 
     async def release(self, _token: bytes, keys: list[Key]) -> None:
         self.released += keys

@@ -126,7 +126,7 @@ class Caller:
         """The generations that were granted, or the names of the errors."""
         async with asyncio.timeout(30):
             verdict = await self.ask(self.request(*wishes, mode=mode, session=session, token=token))
-        return [control.Error.Name(each.error) if each.error else each.generation for each in verdict.ownerships]
+        return [control.Error.Name(each.error) if each.error else each.generation for each in verdict.answers]
 
 
 class Asserted:

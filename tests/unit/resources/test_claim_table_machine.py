@@ -13,7 +13,7 @@ from sidecar.changelog import Key, claim_key
 from sidecar.protocol.primitives import at_once
 from sidecar.resources.claim_table import Change, ClaimTable, Effects
 from sidecar.resources.limits import ClaimLimits
-from sidecar.resources.requests import ClaimVerdict, Request, Wish
+from sidecar.resources.requests import ClaimVerdict, Request, Wish, WishAnswer
 from sidecar.resources.waiting import LostTokens
 from sidecar.v1 import control_pb2 as control
 from tests.unit.resources.reference import EXCLUSIVE, FENCING, WAIT, Asked, Reference, Thing
@@ -66,7 +66,7 @@ wishes = st.lists(
 
 
 def new_table() -> ClaimTable:
-    return ClaimTable(1, LostTokens(), ClaimLimits(QUEUE, claims=100, places=100))
+    return ClaimTable(LostTokens(), ClaimLimits(QUEUE, claims=100, places=100))
 
 
 class Tables(RuleBasedStateMachine):
@@ -127,7 +127,7 @@ class Tables(RuleBasedStateMachine):
         """Another node coordinates: owners are known, places are not."""
         before, self.table = (
             self.table,
-            ClaimTable(1, LostTokens(), ClaimLimits(QUEUE, claims=100, places=100)),
+            ClaimTable(LostTokens(), ClaimLimits(QUEUE, claims=100, places=100)),
         )
         at_once(self.table.load(before.owners.items()))
         self.model.line.clear()
@@ -140,7 +140,7 @@ class Tables(RuleBasedStateMachine):
         request = request_of(asked)
         expected = self.model.judge(asked)
         verdict = self.table.judge(request)
-        assert [(ERRORS[each.error], self._told(each)) for each in verdict.ownerships] == expected
+        assert [(ERRORS[each.error], self._told(each)) for each in verdict.answers] == expected
         answers = {answer for answer, _ in expected}
         if answers == {"none"}:
             assert verdict.prospect is Prospect.READY
@@ -156,7 +156,7 @@ class Tables(RuleBasedStateMachine):
             assert verdict.prospect is Prospect.REFUSED
         return verdict
 
-    def _told(self, each: control.Ownership) -> int:
+    def _told(self, each: WishAnswer) -> int:
         return each.generation if each.error == control.NONE else 0
 
     def _sever(self, change: Change, deposed: set[str]) -> None:

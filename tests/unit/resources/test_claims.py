@@ -71,15 +71,15 @@ async def test_fencing_deposes_the_owner_and_those_who_wait(room: Room) -> None:
     assert await third.own(wish("leader"), mode=control.EXCLUSIVE_WITH_FENCING) == [2]
     assert (first.severed, second.severed) == (True, False)
     assert await room.caller().own(wish("leader"), token=token) == ["DEPOSED"]
-    assert (await second.ask(waiting)).ownerships[0].error == control.DEPOSED
+    assert (await second.ask(waiting)).answers[0].error == control.DEPOSED
 
 
 async def test_the_same_token_gets_the_same_answer_until_it_is_lost(room: Room) -> None:
     first = room.caller()
     request = first.request(wish("a"), wish("b"), mode=control.EXCLUSIVE_WITH_FENCING)
-    assert [each.generation for each in (await first.ask(request)).ownerships] == [1, 1]
+    assert [each.generation for each in (await first.ask(request)).answers] == [1, 1]
     position = room.changelog.position
-    assert [each.generation for each in (await first.ask(request)).ownerships] == [1, 1]
+    assert [each.generation for each in (await first.ask(request)).answers] == [1, 1]
     assert room.changelog.position == position  # nothing was written
     assert room.coordinator.claims.table.keys_of_token(request.token) == set(keys("a", "b"))
     await room.coordinator.release(request.token, keys("a"))
@@ -159,8 +159,8 @@ async def test_a_session_outlives_its_connections_for_the_grace_of_none(room: Ro
 async def test_a_request_whose_records_fit_into_no_batch_is_refused_with_the_sizes(room: Room) -> None:
     large, caller = "x" * (BATCH_BYTES // 4), room.caller()
     verdict = await caller.ask(caller.request(*[wish(f"{large}{number}") for number in range(3)]))
-    assert {each.error for each in verdict.ownerships} == {control.INVALID_REQUEST}
-    assert str(BATCH_BYTES) in verdict.ownerships[0].message
+    assert {each.error for each in verdict.answers} == {control.INVALID_REQUEST}
+    assert str(BATCH_BYTES) in verdict.answers[0].message
     assert room.owners == {}
     assert await caller.own(wish(large)) == [1]
 
@@ -198,7 +198,7 @@ async def test_what_is_granted_and_taken_is_reported_with_whom_it_was_taken_from
     await first.own(wish(("g", "orders", 2)), wish("free"))
     await first.own(wish("own"), session="pid:1")
     verdict = await second.ask(second.request(wish("free")))
-    assert verdict.ownerships[0].message.startswith(f"{first.session} owns it"), "it has no name"
+    assert verdict.answers[0].message.startswith(f"{first.session} owns it"), "it has no name"
     assert await first.own(wish("own", 5), session="pid:1") == [5]
     assert await second.own(wish("free"), wish("more"), mode=control.EXCLUSIVE_WITH_FENCING) == [2, 1]
     await room.coordinator.release(room.coordinator.claims.table.owners[wish("more").key].token)

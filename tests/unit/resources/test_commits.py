@@ -247,8 +247,8 @@ def test_a_request_that_ends_too_many_claims_of_others_is_refused(count: int) ->
     refusal = too_large(request, Change(gone=gone))
     assert (refusal is not None) is (count > CHANGE_RECORDS)
     if refusal is not None:
-        assert [found.error for found in refusal.ownerships] == [control.INVALID_REQUEST] * 2
-        assert "changes 5001 claims, 5000 is the limit" in refusal.ownerships[0].message
+        assert [found.error for found in refusal.answers] == [control.INVALID_REQUEST] * 2
+        assert "changes 5001 claims, 5000 is the limit" in refusal.answers[0].message
 
 
 async def test_a_node_that_ends_leaves_no_request_without_an_answer() -> None:

@@ -214,7 +214,7 @@ async def test_while_redis_is_away_nothing_new_is_claimed_and_what_is_owned_stay
     with pytest.raises(KafkaError) as refused:
         await room.caller().own(wish("new"))
     assert refused.value.code == ErrorCode.LEADER_NOT_AVAILABLE
-    assert [each.generation for each in (await billing.ask(request)).ownerships] == [1, 1]  # a repeat
+    assert [each.generation for each in (await billing.ask(request)).answers] == [1, 1]  # a repeat
     await room.coordinator.release(request.token, [wish("other").key])
     assert not billing.severed
     assert room.owners == {"leader": (billing.session, 1)}
