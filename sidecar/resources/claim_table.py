@@ -268,6 +268,7 @@ class ClaimTable:
 
     def apply(self, change: Change) -> Effects:
         """Apply a change that is in the log."""
+        assert_grant(self, change)
         effects = Effects()
         request = change.request
         touched = [*change.gone, *change.claims]
@@ -281,6 +282,7 @@ class ClaimTable:
                     effects.lost.append((key, claim))
         for key, claim in change.claims.items():
             self._own(key, claim)
+        assert_owners(self, change.claims)
         if request is not None:
             touched += self.waiting.remove(request.token)
             for rival in self.waiting.rivals(change.evicts):
@@ -351,6 +353,43 @@ class ClaimTable:
         if any(self.owners[key].session != session for key in self.overlapping(wish.key)):
             return True
         return self.waiting.is_anybody_ahead(waiting.token, wish.key)
+
+
+# What always holds: asserted for what a change touches; the simulator looks at whole tables with the same functions.
+
+
+def assert_owners(table: ClaimTable, keys: Iterable[Key]) -> None:
+    """Overlapping resources have owners of one session (I1)."""
+    for key in keys:
+        claim = table.owners.get(key)
+        if claim is not None:
+            assert claim.generation > 0, "generations begin at 1"
+            for other in table.overlapping(key):
+                assert table.owners[other].session == claim.session, f"{other} and {key} have owners of two sessions"
+
+
+def assert_grant(table: ClaimTable, change: Change) -> None:
+    """A generation falls only if the resource was free, or if the request asked for generation 0 (I3)."""
+    wishes = () if change.request is None else change.request.wishes
+    for wish in wishes:
+        claim = change.claims.get(wish.key)
+        if claim is not None and wish.generation != 0:
+            for key in table.overlapping(wish.key):
+                owner = table.owners[key]
+                is_rival = owner.session != claim.session
+                assert not is_rival or claim.generation > owner.generation, "a rival is deposed by a higher generation"
+                assert key != wish.key or claim.generation >= owner.generation, "an owner keeps its generation"
+
+
+def assert_queues(table: ClaimTable) -> None:
+    """A request is ready if and only if nothing blocks it, and the first of all waits only for owners (I2)."""
+    waiting = table.waiting
+    assert waiting.wishes == sum(len(place.request.wishes) for place in waiting.by_token.values())
+    for number, place in enumerate(waiting.by_token.values()):
+        assert place.ready == table.is_ready(place), "a request whose turn has come is told so"
+        for wish in place.request.wishes:
+            assert waiting.queue(wish.key)[place.token] is place, "a request has all of its places"
+            assert number or not waiting.is_anybody_ahead(place.token, wish.key), "nobody is ahead of the first"
 
 
 def _deposed_names(before: state.Claim | None, rivals: list[state.Claim]) -> list[str]:

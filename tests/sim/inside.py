@@ -11,6 +11,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
 from sidecar.ownership.invariants import assert_sound, assert_whole
+from sidecar.resources.claim_table import assert_owners, assert_queues
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -138,6 +139,10 @@ def facts_of(nodes: Mapping[int, Process]) -> Facts:
         rooms = process.node.rooms
         if not process.host.alive or rooms is None:
             continue
+        claims = getattr(rooms.claims, "claims", None)
+        if claims is not None:
+            assert_owners(claims.table, claims.table.owners)
+            assert_queues(claims.table)
         held[number] = rooms.forwarder.held_bytes, rooms.forwarder.buffer_bytes
         for topic in rooms.governed._topics.values():
             if found := topic.refusals._found:

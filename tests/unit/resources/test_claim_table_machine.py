@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import combinations, count
+from itertools import count
 
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -11,7 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from sidecar.access.prospects import Prospect
 from sidecar.changelog import Key, claim_key
 from sidecar.protocol.primitives import at_once
-from sidecar.resources.claim_table import Change, ClaimTable, Effects
+from sidecar.resources.claim_table import Change, ClaimTable, Effects, assert_owners, assert_queues
 from sidecar.resources.limits import ClaimLimits
 from sidecar.resources.requests import ClaimVerdict, Request, Wish, WishAnswer
 from sidecar.resources.waiting import LostTokens
@@ -180,9 +180,9 @@ class Tables(RuleBasedStateMachine):
         assert self.table.waiting.wishes == sum(len(each.wishes) for each in self.model.line)
 
     @invariant()
-    def what_overlaps_has_owners_of_one_session(self) -> None:
-        for (one, held), (other, also) in combinations(self.model.owners.items(), 2):
-            assert not one.overlaps(other) or held.session == also.session
+    def what_always_holds_does(self) -> None:
+        assert_owners(self.table, self.table.owners)
+        assert_queues(self.table)
 
     @invariant()
     def exactly_those_are_told_of_their_turn_whose_turn_it_is(self) -> None:
