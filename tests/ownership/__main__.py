@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 
-from tests.ownership.transcript import Transcript
+from tests.ownership.test_transcripts import STORIES, played
 
-for path in sorted(Path(__file__).parent.glob("*.txt")):
+for path in STORIES:
     before = path.read_text(encoding="utf-8")
-    after = Transcript().play(before)
+    after = played(path)
     path.write_text(after, encoding="utf-8")
     sys.stdout.write(f"{path.name}: {'changed' if after != before else 'as before'}\n")
