@@ -34,7 +34,7 @@ A request is granted if all its wishes are, refused if any is refused, and waits
 from collections import Counter
 from collections.abc import Collection, Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, TypeVar
 
 from metadata.ownership import AccessMode
 from sidecar.access.prospects import Prospect
@@ -42,9 +42,11 @@ from sidecar.access.rules import MODES, Answer, decide, next_generation
 from sidecar.changelog import Key, whole_of
 from sidecar.resources.limits import ClaimLimits
 from sidecar.resources.requests import ClaimVerdict, Request, Wish, WishAnswer, gone_message, refuse_all
-from sidecar.resources.waiting import LostTokens, WaitingRequest, WaitingRequests, count_down, take_out
+from sidecar.resources.waiting import LostTokens, WaitingRequest, WaitingRequests, count_down
 from sidecar.v1 import control_pb2 as control
 from sidecar.v1 import state_pb2 as state
+
+NameT = TypeVar("NameT")
 
 DEPOSED_NAMES: Final = 16
 _LOADED_AT_ONCE: Final = 1_000
@@ -92,10 +94,10 @@ class ClaimTable:
         self.waiting = WaitingRequests()
         self._lost = lost
         self._limits = limits
-        self._parts: dict[Key, dict[Key, None]] = {}
+        self._parts: dict[Key, set[Key]] = {}
         """Owned partitions by their topic."""
-        self._of_session: dict[str, dict[Key, None]] = {}
-        self._of_token: dict[bytes, dict[Key, None]] = {}
+        self._of_session: dict[str, set[Key]] = {}
+        self._of_token: dict[bytes, set[Key]] = {}
         self._owned_by: Counter[str] = Counter()
         """The number of claims by principal; only those with claims."""
 
@@ -141,9 +143,9 @@ class ClaimTable:
 
     def judge(self, request: Request) -> ClaimVerdict:
         """Return the verdict on a request in this state. Changes nothing."""
-        owned, gone = self._of_token.get(request.token, {}), self._lost.of(request.token)
+        owned, gone = self._of_token.get(request.token, set()), self._lost.of(request.token)
         if owned or any(wish.key in gone for wish in request.wishes):
-            kept = owned.keys() - gone
+            kept = owned - gone
             answers = tuple(self._had(wish, is_owned=wish.key in kept) for wish in request.wishes)
         else:
             answers = tuple(self._judge_wish(request, wish) for wish in request.wishes)
@@ -318,21 +320,21 @@ class ClaimTable:
     def _own(self, key: Key, claim: state.Claim) -> None:
         self.owners[key] = claim
         self._owned_by[claim.principal] += 1
-        self._of_session.setdefault(claim.session, {})[key] = None
-        self._of_token.setdefault(claim.token, {})[key] = None
+        self._of_session.setdefault(claim.session, set()).add(key)
+        self._of_token.setdefault(claim.token, set()).add(key)
         whole = whole_of(key)
         if whole is not None:
-            self._parts.setdefault(whole, {})[key] = None
+            self._parts.setdefault(whole, set()).add(key)
 
     def _free(self, key: Key) -> state.Claim | None:
         claim = self.owners.pop(key, None)
         if claim is not None:
             count_down(self._owned_by, claim.principal, 1)
-            take_out(self._of_session, claim.session, key)
-            take_out(self._of_token, claim.token, key)
+            _discard(self._of_session, claim.session, key)
+            _discard(self._of_token, claim.token, key)
             whole = whole_of(key)
             if whole is not None:
-                take_out(self._parts, whole, key)
+                _discard(self._parts, whole, key)
         return claim
 
     def is_ready(self, waiting: WaitingRequest) -> bool:
@@ -399,3 +401,12 @@ def _deposed_names(before: state.Claim | None, rivals: list[state.Claim]) -> lis
         names += [*rival.deposed, rival.name]
     newest = dict.fromkeys(name for name in reversed(names) if name)
     return list(newest)[:DEPOSED_NAMES][::-1]
+
+
+def _discard(index: dict[NameT, set[Key]], name: NameT, key: Key) -> None:
+    """Remove a key from an index, and its name if nothing is left under it."""
+    keys = index.get(name)
+    if keys is not None:
+        keys.discard(key)
+        if not keys:
+            del index[name]
