@@ -173,3 +173,17 @@ async def test_after_all_nodes_were_away_the_first_in_line_ends_the_policy(world
     async with world.room() as room:
         assert has_policy(room, topic)
         await ends(room, topic)
+
+
+async def test_a_node_looks_for_policies_that_are_over_until_it_stops(room: Room, world: World) -> None:
+    topic = await a_topic(world)
+    owner = await ask(room, topic, "x;mode=exclusive")
+    looks = asyncio.create_task(ClientPolicies(room.governed).run())
+    await world.kafka.pause(60.0)
+    assert has_policy(room, topic)
+    owner.close()
+    room.gates.passed.clear()
+    await world.kafka.pause(60.0)
+    assert not has_policy(room, topic)
+    assert room.gates.passed.count("publish") == 1, "the topic is fenced once"
+    looks.cancel()

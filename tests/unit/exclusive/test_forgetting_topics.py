@@ -17,7 +17,7 @@ from sidecar.protocol.caller import Channel, FencedError
 from tests.kafka.exclusive.room import Room, until
 from tests.unit.exclusive.world import World
 
-OK = 0
+OK, UNKNOWN_TOPIC = 0, 3
 PREFIX = "come-and-go-"
 
 
@@ -104,6 +104,8 @@ async def test_another_node_forgets_the_topic_too(room: Room, world: World, name
         await govern(room)
         await world.create(2, name)
         await write(room, name)
+        await other.governed.changelog.tailer.read_to_end(20)
+        assert other.governed.known_topics() == [name]
         other.governed.topic(name)
         await world.delete(name)
         assert await forget(room, [name]) == [name]
@@ -136,6 +138,7 @@ async def test_no_generation_of_a_partition_falls_where_one_record_stands_for_al
     await world.delete(name)
     assert await forget(room, [name]) == [name]
     assert kinds(room.governed.changelog.view, name) == [Kind.OWNERSHIP]
+    assert in_redis(world, [name]) == []
     await world.create(2, name)
     for partition in (0, 1):
         owner = room.connect("heir")
@@ -232,3 +235,10 @@ async def test_who_takes_the_topic_over_in_front_of_the_last_batch_loses_nothing
             serving = view.serving(name)
             assert serving is not None
             assert serving.value.node == 2
+
+
+async def test_a_topic_that_never_existed_leaves_nothing_at_the_node(room: Room, name: str) -> None:
+    await govern(room)
+    room.governed.topic(name)  # somebody has asked for it
+    assert await room.connect("owner").send(name) == UNKNOWN_TOPIC
+    assert room.governed.known_topics() == []

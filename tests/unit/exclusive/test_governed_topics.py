@@ -188,6 +188,7 @@ async def test_a_topic_that_its_node_has_forgotten_is_forgotten_by_others(how: s
             TopicOwners(later).keep_place(TopicClaim(TOPIC, None, waiting, "host", lambda: True), 1.0)
         record = Record(Key(Kind.SERVING, TOPIC, MASTER_SLOT), None)
         other.read()
+        assert later.topic(TOPIC) is found
         serving = other.changelog.view.serving(TOPIC)
         assert serving is not None
         paper.kafka.append_records([record.encode()], Stamp(ProducerId(serving.value.producer_id), ProducerEpoch(9)))

@@ -259,7 +259,8 @@ async def test_the_scope_says_what_is_claimed(scope: Scope, partition: int | Non
         assert fault in its.scope_fault(TOPIC, partition)
         assert bool(its.scope_fault(TOPIC, partition)) is bool(fault)
         looked = its.look(claim(Client(7), partition))
-        assert looked.error == (control.INVALID_REQUEST if fault else control.NONE)
+        expected = (Prospect.REFUSED, control.INVALID_REQUEST) if fault else (Prospect.READY, control.NONE)
+        assert (looked.prospect, looked.error) == expected
 
 
 async def test_a_partition_is_claimed_and_no_other() -> None:

@@ -77,6 +77,7 @@ def test_a_change_is_merged_into_the_policy_and_written_for_all_nodes() -> None:
 def test_a_policy_is_deleted_once() -> None:
     async def story(paper: Cluster, node: Node, catalog: PolicyCatalog) -> None:
         assert not await catalog.delete(TOPIC)
+        assert paper.kafka.calls == [], "nobody is fenced for nothing"
         await catalog.set(TOPIC, SHARED)
         catalog.read()
         assert not await catalog.delete(TOPIC, is_wanted=lambda: False)

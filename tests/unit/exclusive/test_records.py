@@ -120,5 +120,7 @@ def test_sessions_that_wrote_beside_each_other_are_kept_as_owners_are() -> None:
     strangers = {f"pid:{n}": NOW for n in range(10_000, 20_000)}
     found = ownership(wanted(B, dismisses=(Session("pid:8"), PLAIN), evicts=strangers), None, generation=1)
     assert [d.session for d in found.deposed if d.generation] == [Session("pid:8")]
+    (later,) = ownership(wanted(B, dismisses=(Session("pid:8"),)), None, generation=7).deposed
+    assert later.generation == 6, "they wrote before this owner"
     again = ownership(wanted(Session("pid:9"), evicts={"pid:8": NOW + 5, **strangers}), found)
     assert [(d.session, d.last_try_ms) for d in again.deposed if d.generation] == [(Session("pid:8"), NOW + 5)]

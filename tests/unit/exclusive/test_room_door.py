@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import replace
 from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any
@@ -361,9 +362,11 @@ class Configs:
         self.topics, self.refuses = topics, refuses
         self.raised: list[tuple[str, str, str]] = []
         self.reported: list[tuple[Any, ...]] = []
+        self.asked: Callable[[], None] = lambda: None
 
     async def call(self, _broker: None, request: Any) -> Any:
         if isinstance(request, DescribeConfigs):
+            self.asked()
             return {
                 each: Described(0 if each.name in self.topics else 3, None, self.topics.get(each.name, {}))
                 for each in request.resources
@@ -409,6 +412,20 @@ async def test_compaction_leaves_records_alone_for_as_long_as_ids_need_it(refuse
     assert (low.ids.unprotected is None) is (not refuses)
     assert (low.ids.pace.seconds < high.ids.pace.seconds) is bool(refuses), "its snapshots are due every second"
     assert (Resource(ConfigResource.TOPIC, "low").name, gone.ids.pace) == ("low", None)
+
+
+async def test_a_topic_that_loses_its_ids_while_its_settings_are_read_is_left_alone() -> None:
+    topic = governed("low", KeepAlive(3_600.0, "x", oldest=86_400.0))
+    brokers = Configs({"low": {"cleanup.policy": "compact", "min.compaction.lag.ms": "5"}})
+    brokers.asked = lambda: setattr(topic, "ids", None)
+    found: Any = brokers
+    await cleaning.protect_ids(found, [topic], found)
+    assert brokers.raised == []
+
+
+def test_ids_need_a_longer_lag_where_records_may_be_old_already() -> None:
+    terms = KeepAlive(86_400.0, "x", oldest=3 * 86_400.0)
+    assert cleaning.needed(terms) > cleaning.needed(replace(terms, stamped=True))
 
 
 @pytest.mark.parametrize(("refuses", "said"), [(0, "was raised from 5 to"), (44, "cannot be raised to")])

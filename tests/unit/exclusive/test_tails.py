@@ -8,9 +8,10 @@ from uuid import UUID
 
 import pytest
 
-from sidecar.changelog import MASTER_SLOT, Position, View
+from sidecar.changelog import MASTER_SLOT, Clock, Entry, Key, Kind, Opened, Position, View
+from sidecar.exclusive.slots import SlotScope
 from sidecar.exclusive.succession import NOTHING, UNKNOWN
-from sidecar.exclusive.tails import Claim, Look, Tail, TailReader
+from sidecar.exclusive.tails import Claim, Look, Tail, TailReader, trusted_ends
 from sidecar.protocol.batch import HEADER_BYTES, stamp
 from sidecar.protocol.calls.transactions import ActiveProducer, PartitionProducers
 from sidecar.protocol.errors import ErrorCode, KafkaError
@@ -156,6 +157,7 @@ async def test_of_a_session_that_never_wrote_nothing_is_read() -> None:
     log = PaperLog(marker(50))
     assert await own(log, looked(50), 51) == {}
     assert await own(log, looked(50, remembers(-1, Stamp(CLIENT, ProducerEpoch(0)))), 51) == {}
+    assert await reader(log).own(CLIENT, looked(50), FENCE, {0: 90}, others_write=True) == {}, "others wrote that"
     assert log.fetched == []
 
 
@@ -205,3 +207,29 @@ def test_a_note_that_nothing_was_written_gives_way_to_a_later_place_of_which_tha
     assert before(view_with(Tail(NOTHING, 40)), looked(50), since=45) == Tail(NOTHING, 45)
     assert before(view_with(Tail(NOTHING, 40)), looked(50), since=30) == Tail(NOTHING, 40)
     assert before(view_with(tail_at(3, 40)), looked(50), since=45) == tail_at(3, 40)
+
+
+# Where reading begins -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("active", "is_trusted"),
+    [
+        ([], True),
+        ([remembers(-1)], True),
+        ([remembers(3)], False),
+        ([remembers(-1, FENCE)], False),
+        ([remembers(3, FENCE)], False),
+    ],
+    ids=["nothing", "its marker", "its batch", "a later marker", "a later batch"],
+)
+def test_a_leader_that_knows_no_batch_of_a_young_epoch_is_trusted(
+    active: list[ActiveProducer], is_trusted: bool
+) -> None:
+    value = state.Serving(producer_id=WRITER.producer_id, producer_epoch=WRITER.epoch)
+    entry = Entry[Opened](Key(Kind.SERVING, "orders", MASTER_SLOT), value, None, Offset(0), 95_000)
+    clock = Clock(lambda: 100.0, lambda: 0.0)
+    clock.heard(100_000, 0.0)
+    scope, look = SlotScope("orders"), looked(50, *active)
+    assert trusted_ends(View(), clock, scope, entry, look, 10_000) == ({0: 50} if is_trusted else {})
+    assert trusted_ends(View(), clock, scope, entry, look, 1_000) == {}, "it may have forgotten them"

@@ -616,6 +616,51 @@ async def test_a_policy_that_changes_during_a_takeover_ends_it() -> None:
         assert paper.kafka.log().values == [3]
 
 
+async def test_redis_hears_the_offset_of_the_owners_record_after_it_goes_on_under_the_next_epoch() -> None:
+    async with cluster() as paper:
+        node, owner = await owned(paper)
+        node.whole.reopen()
+        assert await owner.send(node, 2) == 0
+        record = node.changelog.view.ownership(TOPIC)
+        assert record is not None
+        assert node.whole.state.position == record.offset
+
+
+async def test_sessions_share_on_under_a_policy_that_changes_in_another_respect() -> None:
+    async with cluster() as paper:
+        node, writer = paper.node(AccessMode.SHARED), Client(7)
+        assert await writer.send(node, 1) == 0
+        fences = paper.kafka.calls.count(EndTxn)
+        node.env.catalog.book = PolicyBook({TOPIC: PolicyFields(AccessMode.SHARED, exclusive_reader=True)})
+        node.topic.policy_changed()
+        assert await writer.send(node, 2) == 0
+        assert paper.kafka.calls.count(EndTxn) == fences
+        node.allow(EXCLUSIVE)
+        node.topic.policy_changed()
+        assert node.whole.shared.connected() == []
+
+
+async def test_a_node_that_loses_the_topic_while_its_owner_raises_its_epoch_sends_it_away() -> None:
+    async with cluster() as paper:
+        node, owner = await owned(paper)
+        other, rival = paper.node(), Client(8, FENCING)
+
+        async def lose(request: Any) -> None:
+            if isinstance(request, InitProducerId):
+                paper.kafka.before = None
+                paper.move(other)
+                assert await rival.send(other, 5) == 0
+                assert await other.whole.give_up(rival.session)
+                node.whole.serving = False
+                node.read()
+
+        paper.kafka.before = lose
+        owner.epoch = 1
+        assert await owner.send(node, 2, sequence=0) == DEPOSED
+        assert node.holder is None
+        assert paper.kafka.log().values == [1, 5]
+
+
 async def test_a_serving_node_does_not_follow_the_record_of_another_until_kafka_refuses_it() -> None:
     async with cluster() as paper:
         node, owner = await owned(paper)

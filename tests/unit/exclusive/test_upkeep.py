@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from metadata import MetadataUnavailable
 from metadata.errors import Reason
 from sidecar.changelog import Clock
+from sidecar.dedup.content import Content
 from sidecar.dedup.reply import Reply
 from sidecar.exclusive.keeper import Keeper
 from sidecar.exclusive.upkeep import Upkeep, Watched
@@ -216,3 +217,12 @@ def test_records_that_cannot_be_read_are_refused_for_good() -> None:
     answer = upkeep.examine("orders", memoryview(batch), at_once=True)
     assert answer is not None
     assert answer.error == INVALID_RECORD
+
+
+def test_an_old_batch_takes_its_turn_among_those_that_come_again() -> None:
+    class TurnedAway(Reply):
+        def out_of_turn(self, content: Content) -> Outcome | None:
+            return Outcome(BUSY)
+
+    watched = Watched(TurnedAway(lambda _: None), new())
+    assert watched.out_of_turn(cast("Content", None)) == Outcome(BUSY)
