@@ -754,7 +754,6 @@ class GovernedTopic(Resource):
             """No operator changed the policy since, and no node took the topic: see `PolicyCatalog.hold`."""
             return self.name in catalog.by_clients and view.epoch(taken.stamp.producer_id) == taken.stamp.epoch
 
-        self._is_split = True
         try:
             await catalog.delete(self.name, by=_NOBODY_ASKS, is_wanted=is_wanted)
         finally:
