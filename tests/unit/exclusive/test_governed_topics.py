@@ -177,9 +177,11 @@ async def test_metrics_of_a_topic_that_kafka_does_not_know_are_freed_and_begin_a
 
 @pytest.mark.parametrize("how", ["serving", "idle", "a client waits"])
 async def test_a_topic_that_its_node_has_forgotten_is_forgotten_by_others(how: str) -> None:
-    async with owned() as (paper, _node, _governed, _owner):
+    async with owned() as (paper, node, _governed, owner):
         other, later = room(paper)
         found = later.topic(TOPIC)
+        node.whole.reopen()
+        assert await owner.send(node, 2) == 0
         assert later.bindings.check(Client(7).session, Caller("User:app", "stranger")) is not None
         if how == "serving":
             found.serving = True
