@@ -227,7 +227,7 @@ def test_a_leader_that_knows_no_batch_of_a_young_epoch_is_trusted(
     active: list[ActiveProducer], is_trusted: bool
 ) -> None:
     value = state.Serving(producer_id=WRITER.producer_id, producer_epoch=WRITER.epoch)
-    entry = Entry[Opened](Key(Kind.SERVING, "orders", MASTER_SLOT), value, None, Offset(0), 95_000)
+    entry: Entry[Opened] = Entry(Key(Kind.SERVING, "orders", MASTER_SLOT), value, None, Offset(0), 95_000)
     clock = Clock(lambda: 100.0, lambda: 0.0)
     clock.heard(100_000, 0.0)
     scope, look = SlotScope("orders"), looked(50, *active)
