@@ -122,7 +122,8 @@ async def test_a_request_that_waits_goes_on_waiting_where_this_node_coordinates_
         assert (answer.error, coordinator.placed) == (control.NOT_SERVING, [1, 0])
 
 
-async def test_a_request_that_waits_for_what_its_client_may_not_own_any_more_is_refused() -> None:
+@pytest.mark.parametrize("calls", [0, 1])
+async def test_a_request_that_waits_for_what_its_client_may_not_own_any_more_is_refused(calls: int) -> None:
     coordinator = Coordinator()
     coordinator.prospect = Prospect.WAIT
     ground = Ground(coordinator, Wish.of("readers", topic("orders")))
@@ -131,7 +132,7 @@ async def test_a_request_that_waits_for_what_its_client_may_not_own_any_more_is_
     client.rights = rights(of_topic, of_group)
     assert await ground.decide() is None
     client.rights = rights(of_topic)
-    coordinator.prospect = Prospect.READY
+    coordinator.prospect, ground.claims.own_calls = Prospect.READY, calls
     answer = await ground.decide()
     assert answer is not None
     assert (answer.error, coordinator.placed) == (control.NOT_AUTHORIZED, [1, 0])
