@@ -1,4 +1,4 @@
-"""A coordinator epoch that ends while a request is decided: who coordinates now decides, perhaps this node again."""
+"""What happens while a request is decided: a coordinator epoch ends, a Release comes, no call comes."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 
 from sidecar.access.prospects import Prospect
+from sidecar.access.rules import KEPT_S
+from sidecar.changelog import Key
 from sidecar.gateway.own.owning import Ownerships
 from sidecar.gateway.own.sets import ClaimSet, Stand
 from sidecar.protocol.errors import ErrorCode, KafkaError
@@ -18,6 +20,7 @@ from sidecar.security.acls import Operation, ResourceType
 from sidecar.v1 import control_pb2 as control
 from tests.own import string, topic
 from tests.unit.gateway.test_access import rights, rule
+from tests.wait import wait_until
 
 LEADER = Wish.of("", string("leader"))
 ENDED = KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "this node coordinates claims no more")
@@ -63,8 +66,32 @@ class Coordinator:
         self.placed.append(0)
 
 
+class SlowCoordinator(Coordinator):
+    """Grants when the test says that a grant was stored."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.taking, self.written = asyncio.Event(), asyncio.Event()
+        self.released: list[Key] = []
+
+    def is_held(self, *_: object) -> bool:
+        return False
+
+    async def take(self, *_: object) -> ClaimVerdict:
+        self.taking.set()
+        await self.written.wait()
+        return ClaimVerdict(Prospect.READY, (WishAnswer(generation=7),))
+
+    async def release(self, _token: bytes, keys: list[Key]) -> None:
+        self.released += keys
+
+    @property
+    def left(self) -> bool:
+        return self.placed[-1:] == [0]
+
+
 class Ground:
-    """One request that waits for a string."""
+    """One request for a string."""
 
     def __init__(self, coordinator: Coordinator, wish: Wish = LEADER) -> None:
         def owned(claims: ClaimSet) -> control.OwnResponse:
@@ -136,3 +163,63 @@ async def test_a_request_that_waits_for_what_its_client_may_not_own_any_more_is_
     answer = await ground.decide()
     assert answer is not None
     assert (answer.error, coordinator.placed) == (control.NOT_AUTHORIZED, [1, 0])
+
+
+# A Release, or no call at all, while it is being promoted ---------------------------------------------------------
+
+
+def waiting() -> tuple[SlowCoordinator, Ground]:
+    """A request that waits without a call; what it waits for is free."""
+    coordinator = SlowCoordinator()
+    ground = Ground(coordinator)
+    ground.claims.own_calls = 0
+    ground.ownerships.sets.waits(ground.claims)
+    return coordinator, ground
+
+
+async def test_what_is_being_granted_is_withdrawn_once_it_is_decided() -> None:
+    coordinator, ground = waiting()
+    ground.ownerships.token_changed(bytes(16), [])
+    await coordinator.taking.wait()
+    withdrawing = asyncio.create_task(ground.ownerships.withdraw(ground.claims))
+    await asyncio.sleep(0)
+    assert not coordinator.left
+    coordinator.written.set()
+    await withdrawing
+    assert (ground.claims.stand, ground.claims.owned) == (Stand.OWNING, {LEADER.key: 7})
+    await ground.ownerships.let_go(ground.claims, list(ground.claims.owned))
+    assert (coordinator.released, ground.claims.stand) == ([LEADER.key], Stand.OVER)
+
+
+async def test_what_nobody_asked_for_is_not_given_up_while_it_is_being_granted() -> None:
+    coordinator, ground = waiting()
+    ground.ownerships.sets.left_alone(ground.claims, asyncio.get_running_loop().time())
+    ground.ownerships.token_changed(bytes(16), [])
+    await coordinator.taking.wait()
+    lapsed = ground.claims.kept_until = ground.claims.kept_until - 2 * KEPT_S
+    sweeping = asyncio.create_task(ground.ownerships.run())
+    await wait_until(lambda: ground.claims.kept_until > lapsed, "its place to be kept on")
+    coordinator.written.set()
+    for task in ground.tasks:
+        await task
+    sweeping.cancel()
+    assert not coordinator.left
+    assert ground.ownerships.sets.get(bytes(16)) is ground.claims
+    assert (ground.claims.stand, ground.claims.is_promoted) == (Stand.OWNING, True)
+
+
+async def test_a_place_that_is_taken_while_nobody_calls_is_given_up() -> None:
+    """The Own that asked for it ended while it was decided, and another connection of its session stands."""
+    coordinator, ground = waiting()
+    coordinator.prospect = Prospect.WAIT
+    ground.ownerships.token_changed(bytes(16), [])
+    await wait_until(lambda: ground.claims.kept_until > 0, "its place to be kept for a while")
+    ends = ground.claims.kept_until
+    ground.ownerships.token_changed(bytes(16), [])
+    await asyncio.gather(*ground.tasks)
+    assert ground.claims.kept_until == ends, "what happens to it is no call for it"
+    ground.claims.kept_until -= 2 * KEPT_S
+    sweeping = asyncio.create_task(ground.ownerships.run())
+    await wait_until(lambda: coordinator.left, "its place to be given up")
+    sweeping.cancel()
+    assert ground.ownerships.sets.get(bytes(16)) is None
