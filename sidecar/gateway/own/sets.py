@@ -217,6 +217,7 @@ class Sets:
 
     def waits(self, claims: ClaimSet) -> None:
         """A request has a place for each of its resources."""
+        assert claims.is_undecided, f"{claims.stand}: only a request that owns nothing waits"
         claims.stand = Stand.WAITING
         for key in claims.topics if self._is_known(claims) else ():
             self._waiting.setdefault(key, {})[claims] = None
@@ -228,6 +229,8 @@ class Sets:
 
     def owning(self, claims: ClaimSet, owned: dict[Key, int]) -> None:
         """A request was granted these, by generation."""
+        assert claims.is_undecided, f"{claims.stand}: a request is granted once"
+        assert owned.keys() == claims.asked.wishes.keys(), "a set is owned as a whole"
         self.waits_no_more(claims)
         claims.stand, claims.owned = Stand.OWNING, owned
         for key in claims.topics if self._is_known(claims) else ():
@@ -235,6 +238,7 @@ class Sets:
 
     def loses(self, claims: ClaimSet, key: Key, ownership: control.Ownership) -> None:
         """A request has lost a claim; the ownership says why."""
+        assert key in claims.owned, "only what is owned is lost"
         claims.lost[key] = claims.news[key] = ownership
         self.disowned(claims, key)
         claims.notify()

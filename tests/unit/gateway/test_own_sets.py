@@ -25,7 +25,7 @@ def connection(number: int) -> Any:
 
 
 def request(token: bytes, topics: list[Key]) -> ClaimSet:
-    asked: Any = SimpleNamespace(token=token, caller=Caller(f"User:{token[-1] % 2}", ""))
+    asked: Any = SimpleNamespace(token=token, wishes=dict.fromkeys(topics), caller=Caller(f"User:{token[-1] % 2}", ""))
     of_topics: dict[Key, Any] = dict.fromkeys(topics)
     return ClaimSet(asked, of_topics, None)
 
