@@ -112,7 +112,8 @@ class Coordinator:
         self._lease = Lease(services.store.lease_ms, clock=self._clock.elapsed)
         self._beat_sent: Sent | None = None
         self._woken = asyncio.Event()
-        self._unsubscribe = services.changelog.tailer.subscribe(self._logged, Kind.CLAIM, _SERVING)
+        subscribe = services.changelog.tailer.subscribe
+        self._unsubscribe: Callable[[], None] | None = subscribe(self._logged, Kind.CLAIM, _SERVING)
 
     # Claiming -----------------------------------------------------------------------------------------------------
 
@@ -560,15 +561,12 @@ class Coordinator:
         self._step_down("the node shuts down")
         if self._telling is not None:
             await asyncio.wait([self._telling], timeout=_DRAIN_S)
-        self._unsubscribe()
-        self._unsubscribe = _nothing
+        if self._unsubscribe is not None:
+            self._unsubscribe()
+            self._unsubscribe = None
         if was_serving:
             with suppress(MetadataUnavailable):  # then the lease ends by itself
                 await self._services.store.hand_over(CLAIMS, self._services.node_id, self._services.boot)
-
-
-def _nothing() -> None:
-    """Do nothing: the subscription has ended already."""
 
 
 def _settle(done: asyncio.Future[Offset | None], last: Offset | None, error: KafkaError | None) -> None:

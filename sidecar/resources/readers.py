@@ -24,27 +24,19 @@ from sidecar.v1 import state_pb2 as state
 
 
 class Reader(Protocol):
-    """A client connection."""
+    """A client connection. `session`: `conn:ID`; `bound_sessions`: the sessions `pid:N` for which it has asked by Own
+    or Watch; `reader_name`: the name in its client.id, "" if it has none (`ClientIdentity.is_named`); `principal`: the
+    one that it logged in with, `User:ANONYMOUS` if it did not.
+    """
 
     @property
-    def session(self) -> str:
-        """`conn:ID`."""
-        ...
-
+    def session(self) -> str: ...
     @property
-    def bound_sessions(self) -> Collection[str]:
-        """The sessions `pid:N` for which this connection has asked by Own or Watch."""
-        ...
-
+    def bound_sessions(self) -> Collection[str]: ...
     @property
-    def reader_name(self) -> str:
-        """The name in its client.id; "" if it has none (`ClientIdentity.is_named`)."""
-        ...
-
+    def reader_name(self) -> str: ...
     @property
-    def principal(self) -> str:
-        """The principal that it logged in with; `User:ANONYMOUS` if it did not."""
-        ...
+    def principal(self) -> str: ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,7 @@ from sidecar.gateway.own.owning import Ownerships
 from sidecar.gateway.own.sets import Stand
 from sidecar.gateway.owners import CatchingUp
 from sidecar.gateway.rights import may_see
-from sidecar.gateway.sequence_ids import SequenceIds
+from sidecar.gateway.sequence_ids import NO_ID, SequenceIds
 from sidecar.network.tasks import Tasks
 from sidecar.protocol import api
 from sidecar.protocol.errors import KafkaError
@@ -60,11 +60,14 @@ class OwnApis:
 
     def handlers(self) -> dict[int, ColdApi]:
         """The handlers by API key."""
+        no_id = partial(control.LastSequenceResponse, last_sequence_id=NO_ID)
         return {
             api.OWN: partial(serve, control.OwnRequest, control.OwnResponse, self._own),
             api.RELEASE: partial(serve, control.ReleaseRequest, control.ReleaseResponse, self._release),
-            api.DESCRIBE_OWNERS: self._describe.handle,
-            api.LAST_SEQUENCE: self._last.handle,
+            api.DESCRIBE_OWNERS: partial(
+                serve, control.DescribeOwnersRequest, control.DescribeOwnersResponse, self._describe.answer
+            ),
+            api.LAST_SEQUENCE: partial(serve, control.LastSequenceRequest, no_id, self._last.answer),
             api.WATCH: partial(serve, control.WatchRequest, control.WatchResponse, self._watch),
         }
 

@@ -9,7 +9,6 @@ is changed.
 import asyncio
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import partial
 from typing import Final
 
 from sidecar.changelog import claim_key
@@ -18,20 +17,10 @@ from sidecar.cluster.resolver import NameResolver, is_legal
 from sidecar.cluster.upstream import KafkaUpstream
 from sidecar.exclusive.governed_topics import GovernedTopics
 from sidecar.gateway.client import Client
-from sidecar.gateway.own.bodies import (
-    AT_ONCE,
-    NOBODY,
-    RESOURCES,
-    BadRequestError,
-    RefusedError,
-    check_name,
-    fault_of,
-    serve,
-)
+from sidecar.gateway.own.bodies import AT_ONCE, NOBODY, RESOURCES, BadRequestError, RefusedError, check_name, fault_of
 from sidecar.gateway.owners import BehindError, CatchingUp, Standing, standing
 from sidecar.gateway.rights import may_see
-from sidecar.gateway.sequence_ids import NO_ID, IdsError, SequenceIds, Why
-from sidecar.network.request import Exchange, Request
+from sidecar.gateway.sequence_ids import IdsError, SequenceIds, Why
 from sidecar.protocol.caller import UpstreamError
 from sidecar.protocol.errors import KafkaError, no_topic
 from sidecar.protocol.metadata import MetadataRequest
@@ -60,12 +49,8 @@ class DescribeOwnersApi:
     _coordinator: Coordinator
     _catching_up: CatchingUp
 
-    async def handle(self, client: Client, exchange: Exchange, head: Request) -> None:
+    async def answer(self, client: Client, request: control.DescribeOwnersRequest) -> control.DescribeOwnersResponse:
         """DescribeOwners: owners of resources, and their queues."""
-        kinds = control.DescribeOwnersRequest, control.DescribeOwnersResponse
-        await serve(*kinds, self._answer, client, exchange, head)
-
-    async def _answer(self, client: Client, request: control.DescribeOwnersRequest) -> control.DescribeOwnersResponse:
         if len(request.resources) > RESOURCES:
             raise BadRequestError(f"{RESOURCES} resources at most; without any all are listed")
         rights, group = client.rights, request.group
@@ -151,20 +136,16 @@ class DescribeOwnersApi:
         _add_waiting(response, name, found, None)
 
 
+@dataclass(eq=False)
 class LastSequenceApi:
     """Answers LastSequence of all clients of a node."""
 
-    def __init__(self, ids: SequenceIds, nodes: NodeDirectory, resolver: NameResolver) -> None:
-        self._ids = ids
-        self._nodes = nodes
-        self._resolver = resolver
+    _ids: SequenceIds
+    _nodes: NodeDirectory
+    _resolver: NameResolver
 
-    async def handle(self, client: Client, exchange: Exchange, head: Request) -> None:
+    async def answer(self, client: Client, request: control.LastSequenceRequest) -> control.LastSequenceResponse:
         """LastSequence: the highest sequence ids of a producer name in the log, after which it continues (PIP-6)."""
-        refusal = partial(control.LastSequenceResponse, last_sequence_id=NO_ID)
-        await serve(control.LastSequenceRequest, refusal, self._answer, client, exchange, head)
-
-    async def _answer(self, client: Client, request: control.LastSequenceRequest) -> control.LastSequenceResponse:
         if not request.topic:
             raise BadRequestError("topic is empty: sequence ids are known by topic")
         check_name(request.producer_name)

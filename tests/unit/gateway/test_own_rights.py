@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, NoReturn
 from uuid import UUID
@@ -13,6 +14,7 @@ from sidecar.cluster.nodes import NodeAddress, NodeDirectory
 from sidecar.cluster.resolver import NameResolver, Source
 from sidecar.gateway.own import answers, describe
 from sidecar.gateway.own.apis import OwnApis
+from sidecar.gateway.own.bodies import serve
 from sidecar.gateway.own.describe import DescribeOwnersApi, LastSequenceApi
 from sidecar.gateway.owners import OwnerAnswer, Standing
 from sidecar.network.framing import Frame
@@ -58,6 +60,10 @@ async def asked(handle: Any, body: Message, allowed: Rights | None) -> bytes:
     return connection.answer[2 * I32.size :]
 
 
+def describing(owners: DescribeOwnersApi) -> Any:
+    return partial(serve, control.DescribeOwnersRequest, control.DescribeOwnersResponse, owners.answer)
+
+
 @pytest.fixture
 def owners(monkeypatch: pytest.MonkeyPatch) -> DescribeOwnersApi:
     """Two governed topics, `seen` and `hidden`; a coordinator without claims."""
@@ -80,7 +86,7 @@ async def test_owners_are_told_of_topics_that_a_client_may_describe(
     owners: DescribeOwnersApi, allowed: Rights | None, told: list[str]
 ) -> None:
     answer = control.DescribeOwnersResponse.FromString(
-        await asked(owners.handle, control.DescribeOwnersRequest(), allowed)
+        await asked(describing(owners), control.DescribeOwnersRequest(), allowed)
     )
     assert [each.resource.topic for each in answer.ownerships] == told
 
@@ -89,17 +95,19 @@ async def test_a_topic_that_may_not_be_described_is_not_told_from_one_that_is_no
     owners: DescribeOwnersApi,
 ) -> None:
     request = control.DescribeOwnersRequest(resources=[control.Resource(topic=name) for name in ("seen", "hidden")])
-    answer = control.DescribeOwnersResponse.FromString(await asked(owners.handle, request, rights(SEEN)))
+    answer = control.DescribeOwnersResponse.FromString(await asked(describing(owners), request, rights(SEEN)))
     assert [each.error for each in answer.ownerships] == [control.NONE, control.UNKNOWN_RESOURCE]
     assert answer.ownerships[1].message == no_topic("hidden")
 
 
 async def test_the_claims_of_a_group_take_the_right_to_describe_it(owners: DescribeOwnersApi) -> None:
     request = control.DescribeOwnersRequest(group="readers")
-    refused = control.DescribeOwnersResponse.FromString(await asked(owners.handle, request, rights()))
+    refused = control.DescribeOwnersResponse.FromString(await asked(describing(owners), request, rights()))
     assert refused.error == control.NOT_AUTHORIZED
     may = rights(rule(Operation.DESCRIBE, "readers", ResourceType.GROUP))
-    assert control.DescribeOwnersResponse.FromString(await asked(owners.handle, request, may)).error == control.NONE
+    assert (
+        control.DescribeOwnersResponse.FromString(await asked(describing(owners), request, may)).error == control.NONE
+    )
 
 
 async def test_the_claims_of_a_group_are_told_without_topics_that_may_not_be_described(
@@ -113,7 +121,7 @@ async def test_the_claims_of_a_group_are_told_without_topics_that_may_not_be_des
         [control.Waiting(resource=place) for place in some],
     )
     may = rights(rule(Operation.DESCRIBE, "readers", ResourceType.GROUP), SEEN)
-    answer = await asked(owners.handle, control.DescribeOwnersRequest(group="readers"), may)
+    answer = await asked(describing(owners), control.DescribeOwnersRequest(group="readers"), may)
     told = control.DescribeOwnersResponse.FromString(answer)
     assert [each.resource for each in told.ownerships] == [places[0], places[2]]
     assert [each.resource for each in told.waiting] == [places[0], places[2]]
@@ -128,7 +136,11 @@ async def test_nobody_has_the_ids_of_a_topic_read_that_he_may_not_describe() -> 
     nodes = NodeDirectory(NodeAddress(1, "here", 1))
     for resolver, allowed in ((NameResolver(), rights(SEEN)), (with_shadow("hidden"), rights(*EVERYTHING))):
         last = LastSequenceApi(ids, nodes, resolver)
-        answer = control.LastSequenceResponse.FromString(await asked(last.handle, request, allowed))
+        answer = control.LastSequenceResponse.FromString(
+            await asked(
+                partial(serve, control.LastSequenceRequest, control.LastSequenceResponse, last.answer), request, allowed
+            )
+        )
         assert (answer.error, answer.message) == (control.UNKNOWN_RESOURCE, no_topic("hidden"))
 
 

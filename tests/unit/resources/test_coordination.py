@@ -157,8 +157,9 @@ async def test_kafka_itself_refuses_what_a_stalled_coordinator_appends(rooms: tu
     """Not its tail but the fence: it is told of nothing else."""
     first, other = rooms
     await first.caller().own(wish("leader"))
+    assert first.coordinator._unsubscribe is not None
     first.coordinator._unsubscribe()
-    first.coordinator._unsubscribe = lambda: None
+    first.coordinator._unsubscribe = None
     gate = first.gates.hold("ProduceBatch")
     answer = asyncio.create_task(first.caller().own(wish("late")))
     await gate.reached()
