@@ -146,6 +146,14 @@ async def test_a_place_in_the_queue_is_kept_in_the_order_of_the_requests() -> No
         assert its.look(claim(early)) == WAIT
 
 
+async def test_the_topic_hears_of_the_end_of_a_connection_that_only_waits() -> None:
+    async with cluster() as paper:
+        its, connected = owners(paper.node())
+        waiting = Client(8, WAITING)
+        its.keep_place(claim(waiting), 5.0)
+        assert connected == [waiting.connection]
+
+
 async def test_a_claimant_that_went_away_takes_nothing() -> None:
     async with cluster() as paper:
         node, client = paper.node(), Client(7)

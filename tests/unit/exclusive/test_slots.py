@@ -9,6 +9,7 @@ import pytest
 from sidecar.changelog import MASTER_SLOT, Clock, Key, Kind, Position, Record, View, pack_positions, shared_slot
 from sidecar.exclusive.requests import Memory, Purpose, Request
 from sidecar.exclusive.slots import OutdatedMasterError, SlotRecords, SlotScope
+from sidecar.protocol.caller import TopicLayout
 from sidecar.protocol.errors import KafkaError
 from sidecar.protocol.ids import ClientSequence as Client
 from sidecar.protocol.ids import Offset, ProducerEpoch, ProducerId, Stamp
@@ -87,6 +88,17 @@ def test_an_epochs_writer_is_called_as_its_client_calls_itself_whatever_the_owne
     said = state.Serving(topic_id=TOPIC_ID.bytes, session="pid:7", client_id="billing", principal="User:app")
     view.apply(Offset(1), 1, MINE, Record(Key(Kind.SERVING, "orders", MASTER_SLOT), said).encode())
     assert writer_of(view, None) == ("billing", billing)
+    opens(view, 2, LATER, Session("pid:8"))
+    assert writer_of(view, None) == ("billing", billing), "the newest record is of another session"
+
+
+def test_a_partition_that_is_not_there_is_not_taken_over(view: View) -> None:
+    scope = SlotScope.of_partition("orders", 3)
+    records = SlotRecords(view, Clock(), scope, Request(Purpose.CLAIM, Session("pid:7"), "a"), MINE)
+    assert records.partitions(TopicLayout(TOPIC_ID, dict.fromkeys(range(4), 0))) == (3,)
+    with pytest.raises(KafkaError) as refused:
+        records.partitions(TopicLayout(TOPIC_ID, dict.fromkeys(range(3), 0)))
+    assert refused.value.code == 3
 
 
 def test_memory_counts_while_nobody_served_the_session_since(view: View) -> None:
