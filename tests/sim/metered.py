@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 _ROOT: Final = Path(__file__).parents[2]
 QUOTA: Final = 20_000.0
 """Bytes per second."""
-SECONDS: Final = 40.0
-_RECORD: Final = 4_000
-_PAUSE_S: Final = 0.02
+SECONDS: Final = 20.0
+_RECORD: Final = 10_000
+_PAUSE_S: Final = 0.05
 """Between two requests of a client: without a quota it gets ten times as much."""
 
 

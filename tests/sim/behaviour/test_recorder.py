@@ -29,7 +29,6 @@ def _records(edits: tuple[Edit, ...] = (), *, hash_seed: int = 0) -> list[bytes]
 
 def test_a_seed_has_one_record_whatever_the_hash_seed_and_the_number_of_callbacks_and_draws() -> None:
     first = _records()
-    assert _records(hash_seed=1) == first
-    assert _records(UNSEEN) == first
+    assert _records(UNSEEN, hash_seed=1) == first
     kinds = [{line[1] for line in map(json.loads, record.decode().split("\n")[1:])} for record in first]
     assert kinds == [{"asked", "answer", "record", "script"}] * len(SEEDS)
