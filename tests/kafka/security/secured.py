@@ -44,10 +44,27 @@ REAUTHENTICATION_MS = 60_000
 """On SASL_PLAINTEXT."""
 SHORT_REAUTHENTICATION_MS = 2_000
 """On SASL_SSL."""
+LENIENT_SESSION_MS = 4_000
+"""On SASL_SSL of the lenient broker: long enough for a login on a busy machine, short enough to wait for its end."""
 PASSWORD = "alice's secret"
 NODE = "sidecar"
 """As whom nodes log in, and the common name of their certificate."""
 SCRAM = {"SCRAM-SHA-256": ScramMechanism.SCRAM_SHA_256, "SCRAM-SHA-512": ScramMechanism.SCRAM_SHA_512}
+TOKEN_MS = 8_000
+"""The life of a delegation token that nobody prolongs."""
+SHARED: dict[str, Any] = {
+    "delegation_token_secret_key": "the brokers' secret",
+    "delegation_token_expiry_time_ms": str(TOKEN_MS),
+    "delegation_token_expiry_check_interval_ms": "1000",
+    "auto_create_topics_enable": "false",
+    "group_initial_rebalance_delay_ms": "0",
+    **{
+        f"group_{kind}_{most}session_timeout_ms": "600000"
+        for kind in ("consumer", "streams", "share")
+        for most in ("max_", "")
+    },
+}
+"""Of the broker that the tests of this directory share: members that send no heartbeat last as long as the tests do."""
 _LISTENERS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 _SECURITY = "org.apache.kafka.common.security"
 

@@ -10,7 +10,7 @@ import asyncio
 import random
 import time
 from collections.abc import AsyncIterator, Iterator
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, ExitStack
 from struct import pack, unpack_from
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from uuid import UUID
@@ -30,7 +30,7 @@ from sidecar.security.credentials import PasswordCredentials
 from tests.kafka.gateway import by_id
 from tests.kafka.security import sharing
 from tests.kafka.security.enforced import USER, enforced_node, set_rules
-from tests.kafka.security.secured import PASSWORD, Secured, Wire, secured_kafka
+from tests.kafka.security.secured import PASSWORD, SHARED, Secured, Wire, secured_kafka
 from tests.unit.protocol import kio_entities as kio
 
 if TYPE_CHECKING:
@@ -594,15 +594,12 @@ _OF_REFUSALS: Final = frozenset({29, 53})
 
 @pytest.fixture(scope="module", params=[default_version(), pytest.param(_NEWEST, marks=pytest.mark.slow)])
 def broker(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
-    """Sessions of its members last as long as the tests take."""
-    kinds = ["consumer", "streams", "share"] if parse_version(request.param) >= _WITH_NEW_GROUPS else ["consumer"]
-    names = [f"group_{kind}_{most}session_timeout_ms" for kind in kinds for most in ("max_", "")]
-    overrides: dict[str, Any] = {
-        "auto_create_topics_enable": "false",
-        "group_initial_rebalance_delay_ms": "0",
-        **dict.fromkeys(names, "600000"),
-    }
-    with secured_kafka(tmp_path_factory.mktemp("access"), version=request.param, **overrides) as running:
+    with ExitStack() as stack:
+        if request.param == default_version():
+            running: Secured = request.getfixturevalue("secured")
+        else:
+            directory = tmp_path_factory.mktemp("access")
+            running = stack.enter_context(secured_kafka(directory, version=request.param, **SHARED))
         running.topics(*TOPICS)
         asyncio.run(make_coordinators(running))
         asyncio.run(join(running))

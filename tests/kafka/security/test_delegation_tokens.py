@@ -5,12 +5,13 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import re
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pytest
 from confluent_kafka.admin import AclOperation, ResourceType
@@ -21,13 +22,14 @@ from sidecar.local.ports import HOST
 from sidecar.local.tools import Tools, find_tools
 from sidecar.protocol.errors import ErrorCode
 from sidecar.protocol.messages.cluster import METADATA
+from sidecar.protocol.messages.security import CREATE_DELEGATION_TOKEN, EXPIRE_DELEGATION_TOKEN
 from sidecar.security.broker_access import BrokerAccess
 from sidecar.security.credentials import PasswordCredentials
 from sidecar.security.errors import LoginError
 from sidecar.security.mechanisms import ScramClient, ScramSecret
 from sidecar.security.scram import Hash
 from tests.conftest import StartNode
-from tests.kafka.security.secured import NODE, PASSWORD, Secured, Wire, secured_kafka
+from tests.kafka.security.secured import NODE, PASSWORD, Secured, Wire
 from tests.kafka.security.test_listener import allow
 from tests.nodes import NodeProcess
 from tests.wait import wait_for_async
@@ -42,16 +44,6 @@ class DelegationToken(NamedTuple):
 
     id: str
     hmac: str
-
-
-@pytest.fixture(scope="module")
-def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
-    overrides: dict[str, Any] = {
-        "delegation_token_secret_key": "the brokers' secret",
-        "delegation_token_expiry_check_interval_ms": "1000",
-    }
-    with secured_kafka(tmp_path_factory.mktemp("tokens"), **overrides) as running:
-        yield running
 
 
 @pytest.fixture(scope="module")
@@ -93,20 +85,47 @@ def at_broker(secured: Secured, tools: Tools, directory: Path, *arguments: str, 
     return done.stdout + done.stderr
 
 
-async def created(secured: Secured, tools: Tools, directory: Path) -> DelegationToken:
-    """A token of alice's that the broker takes: it knows a new one a second or two after it was made."""
+async def made_by_kafkas_tool(secured: Secured, tools: Tools, directory: Path) -> DelegationToken:
     asked = ("--create", "--max-life-time-period", "-1")
     said = await asyncio.to_thread(at_broker, secured, tools, directory, *asked)
     found = re.search(r"^(\S{22})\s+(\S{40,})\s+User:alice", said, re.MULTILINE)
     assert found is not None, said
-    token = DelegationToken(found[1], found[2])
+    return DelegationToken(found[1], found[2])
+
+
+async def made(secured: Secured) -> DelegationToken:
+    """A token of alice's that the broker takes."""
+    async with by_alice(secured) as alice:
+        asked = {"renewers": [], "max_lifetime_ms": -1}
+        answer = await alice.ask_table(CREATE_DELEGATION_TOKEN, 2, asked)
+    assert answer["error_code"] == 0
+    return await known(secured, DelegationToken(answer["token_id"], base64.b64encode(answer["hmac"]).decode()))
+
+
+async def prolong(secured: Secured, token: DelegationToken, ms: int) -> None:
+    """Have it expire in so many milliseconds, -1: now."""
+    async with by_alice(secured) as alice:
+        asked = {"hmac": base64.b64decode(token.hmac), "expiry_time_period_ms": ms}
+        assert (await alice.ask_table(EXPIRE_DELEGATION_TOKEN, 1, asked))["error_code"] == 0
+
+
+async def known(secured: Secured, token: DelegationToken) -> DelegationToken:
+    """The broker knows a new one a second or two after it was made."""
 
     async def is_known() -> bool:
         async with secured.wire("SASL_PLAINTEXT") as connected:
             return await refusal(connected, token) is None
 
     await wait_for_async(is_known, "the token at the broker", 20)
+    await prolong(secured, token, 600_000)
     return token
+
+
+@asynccontextmanager
+async def by_alice(secured: Secured) -> AsyncIterator[Wire]:
+    async with secured.wire("SASL_PLAINTEXT") as connected:
+        await connected.login(PasswordCredentials("PLAIN", "alice", PASSWORD))
+        yield connected
 
 
 @asynccontextmanager
@@ -128,7 +147,6 @@ async def refusal(connected: Wire, token: DelegationToken) -> LoginError | None:
     return None
 
 
-@pytest.mark.slow  # starts five programs of Kafka's
 async def test_kafkas_client_writes_and_reads_by_a_token_with_its_owners_rights(
     secured: Secured, tools: Tools, tmp_path: Path, unique: Unique, node: NodeProcess
 ) -> None:
@@ -136,7 +154,7 @@ async def test_kafkas_client_writes_and_reads_by_a_token_with_its_owners_rights(
     secured.topics(topic, other)
     allow(secured, ResourceType.TOPIC, topic, AclOperation.READ, AclOperation.WRITE)
     allow(secured, ResourceType.GROUP, topic, AclOperation.READ)
-    token = await created(secured, tools, tmp_path)
+    token = await known(secured, await made_by_kafkas_tool(secured, tools, tmp_path))
 
     async def knows_her_rights() -> bool:
         asked = {"topics": [{"name": topic}], "allow_auto_topic_creation": False}
@@ -162,17 +180,14 @@ async def test_kafkas_client_writes_and_reads_by_a_token_with_its_owners_rights(
     assert token.hmac not in node.log
 
 
-async def test_a_token_lasts_until_it_expires_and_its_session_no_longer(
-    secured: Secured, tools: Tools, tmp_path: Path, node: NodeProcess
-) -> None:
-    token = await created(secured, tools, tmp_path)
+async def test_a_token_lasts_until_it_expires_and_its_session_no_longer(secured: Secured, node: NodeProcess) -> None:
+    token = await made(secured)
     async with wire(node) as connected:
         session = await connected.login(PasswordCredentials("SCRAM-SHA-512", token.id, token.hmac, token_auth=True))
         assert session.lifetime_s is not None
         asked = {"topics": None, "allow_auto_topic_creation": False}
         assert (await connected.ask_table(METADATA, 5, asked))["brokers"]
-    ended = ("--expire", "--hmac", token.hmac, "--expiry-time-period", "-1")
-    await asyncio.to_thread(at_broker, secured, tools, tmp_path, *ended)
+    await prolong(secured, token, -1)
 
     async def is_refused() -> bool:
         async with wire(node) as connected:
@@ -182,9 +197,9 @@ async def test_a_token_lasts_until_it_expires_and_its_session_no_longer(
     await wait_for_async(is_refused, "the end of the token", 20)
 
 
-async def test_a_wrong_token_is_refused(secured: Secured, tools: Tools, tmp_path: Path, node: NodeProcess) -> None:
+async def test_a_wrong_token_is_refused(secured: Secured, node: NodeProcess) -> None:
     """Another secret, an id that is nobody's, a user's name and password passed off as one, a token as a user."""
-    token = await created(secured, tools, tmp_path)
+    token = await made(secured)
     secured.scram_user("alice", "SCRAM-SHA-256")
     wrong = (token._replace(hmac="wrong"), token._replace(id="nobody"), DelegationToken("alice", PASSWORD))
     for shown in (token, *wrong):
@@ -206,11 +221,9 @@ def test_tokens_are_made_at_brokers_and_a_node_says_so(
     assert "UnsupportedVersionException" in said
 
 
-async def test_a_node_that_may_not_see_whose_a_token_is_lets_nobody_in_by_it(
-    secured: Secured, tools: Tools, tmp_path: Path
-) -> None:
+async def test_a_node_that_may_not_see_whose_a_token_is_lets_nobody_in_by_it(secured: Secured) -> None:
     """It would not know whose rights hold. The node is bob's here, who may DESCRIBE no tokens but his own."""
-    token = await created(secured, tools, tmp_path)
+    token = await made(secured)
     bob = BrokerAccess(credentials=PasswordCredentials("PLAIN", "bob", PASSWORD))
     address = (HOST, secured.ports["SASL_PLAINTEXT"])
     upstream = KafkaUpstream([address], connect_timeout=5, request_timeout=5, access=bob)

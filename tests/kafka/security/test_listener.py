@@ -7,7 +7,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,7 @@ from sidecar.security.tokens import Tokens
 from sidecar.security.users import user_line
 from tests.certificates import Authority
 from tests.conftest import StartNode
-from tests.kafka.security.secured import PASSWORD, Secured, Wire, secured_kafka
+from tests.kafka.security.secured import NODE, PASSWORD, Secured, Wire
 from tests.kafka.security.test_logins import Unsigned
 from tests.nodes import NodeProcess
 from tests.wait import wait_for, wait_for_async
@@ -125,17 +125,9 @@ RELAY: dict[str, Any] = {
     "AUTHORIZER": "none",
     "KAFKA_SECURITY_PROTOCOL": "SASL_PLAINTEXT",
     "KAFKA_SASL_MECHANISM": "PLAIN",
-    "KAFKA_SASL_USERNAME": "bob",
+    "KAFKA_SASL_USERNAME": NODE,
     "KAFKA_SASL_PASSWORD": PASSWORD,
 }
-
-
-@pytest.fixture(scope="module")
-def logging_in(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
-    """A broker at which the node logs in as a super user."""
-    directory = tmp_path_factory.mktemp("logging-in")
-    with secured_kafka(directory, super_users="User:ANONYMOUS;User:bob") as running:
-        yield running
 
 
 def relaying(secured: Secured, node_process: StartNode, **settings: Any) -> NodeProcess:
@@ -175,11 +167,11 @@ def refusal_of(settings: dict[str, Any]) -> str:
     return " ".join(said)
 
 
-def test_logins_are_relayed_to_brokers(logging_in: Secured, node_process: StartNode, unique: Unique) -> None:
+def test_logins_are_relayed_to_brokers(secured: Secured, node_process: StartNode, unique: Unique) -> None:
     plain, scram, user = unique("plain"), unique("scram"), unique("user")
-    logging_in.topics(plain, scram)
-    logging_in.scram_user(user, "SCRAM-SHA-512")
-    node = relaying(logging_in, node_process)
+    secured.topics(plain, scram)
+    secured.scram_user(user, "SCRAM-SHA-512")
+    node = relaying(secured, node_process)
     passes(sasl(node, "PLAIN", "alice", PASSWORD), plain)
     passes(sasl(node, "SCRAM-SHA-512", user, PASSWORD), scram)
     assert "Authentication failed" in refusal_of(sasl(node, "PLAIN", "alice", "wrong"))
@@ -203,15 +195,15 @@ def allow(secured: Secured, kind: ResourceType, name: str, *operations: AclOpera
 
 
 def test_who_has_logged_in_may_do_what_kafkas_acls_allow(
-    logging_in: Secured, node_process: StartNode, unique: Unique
+    secured: Secured, node_process: StartNode, unique: Unique
 ) -> None:
     """Upstream all of it arrives as the node, which may do everything."""
     topic, user = unique("acls"), unique("user")
-    logging_in.topics(topic)
-    logging_in.scram_user(user, "SCRAM-SHA-512")
-    allow(logging_in, ResourceType.TOPIC, topic, AclOperation.READ, AclOperation.WRITE)
-    allow(logging_in, ResourceType.GROUP, topic, AclOperation.READ)
-    node = relaying(logging_in, node_process, AUTHORIZER="kafka")
+    secured.topics(topic)
+    secured.scram_user(user, "SCRAM-SHA-512")
+    allow(secured, ResourceType.TOPIC, topic, AclOperation.READ, AclOperation.WRITE)
+    allow(secured, ResourceType.GROUP, topic, AclOperation.READ)
+    node = relaying(secured, node_process, AUTHORIZER="kafka")
     passes(sasl(node, "PLAIN", "alice", PASSWORD), topic)
     other = Producer({**sasl(node, "SCRAM-SHA-512", user, PASSWORD), "message.timeout.ms": 20000})
     told: list[int] = []
@@ -219,7 +211,7 @@ def test_who_has_logged_in_may_do_what_kafkas_acls_allow(
     other.flush(30)
     assert told == [KafkaError.TOPIC_AUTHORIZATION_FAILED]
     assert topic not in other.list_topics(timeout=10).topics
-    logging_in.forget_acls()
+    secured.forget_acls()
     mine = Producer({**sasl(node, "PLAIN", "alice", PASSWORD), "message.timeout.ms": 20000})
 
     def is_refused() -> bool:
@@ -263,21 +255,23 @@ def test_logins_are_checked_against_a_file(
             return False
 
         wait_for(is_gone, "the user who is not in the file any more", 20)
-        passes(sasl(node, mechanism, "bob", PASSWORD, **tls), unique("file"))
+        another = unique("file")
+        secured.topics(another)
+        passes(sasl(node, mechanism, "bob", PASSWORD, **tls), another)
 
 
 def test_each_listener_has_its_own_way_in(
-    logging_in: Secured, node_process: StartNode, authority: Authority, unique: Unique
+    secured: Secured, node_process: StartNode, authority: Authority, unique: Unique
 ) -> None:
     """Logins of one are relayed to brokers, the other asks for a certificate: each client is who it is there."""
     topic = unique("ways")
-    logging_in.topics(topic)
-    allow(logging_in, ResourceType.TOPIC, topic, AclOperation.READ, AclOperation.WRITE)
-    allow(logging_in, ResourceType.GROUP, topic, AclOperation.READ)
+    secured.topics(topic)
+    allow(secured, ResourceType.TOPIC, topic, AclOperation.READ, AclOperation.WRITE)
+    allow(secured, ResourceType.GROUP, topic, AclOperation.READ)
     certificate, key = authority.issue("node", file="node")
     logins, certificates = (f"127.0.0.1:{port}" for port in free_ports(2))
     relaying(
-        logging_in,
+        secured,
         node_process,
         LISTEN="",
         SECURITY_PROTOCOL="",
@@ -316,16 +310,16 @@ def test_each_listener_has_its_own_way_in(
     consumer.subscribe([topic])
     found = {message.value() for message in consumer.consume(2, 30)}
     consumer.close()
-    logging_in.forget_acls()
+    secured.forget_acls()
     assert found == {logins.encode(), certificates.encode()}
 
 
 async def test_tokens_are_relayed_and_sessions_are_renewed(
-    logging_in: Secured, node_process: StartNode, unique: Unique
+    secured: Secured, node_process: StartNode, unique: Unique
 ) -> None:
     topic = unique("tokens")
-    logging_in.topics(topic)
-    node = relaying(logging_in, node_process)
+    secured.topics(topic)
+    node = relaying(secured, node_process)
     host, port = node.bootstrap.split(":")
 
     async def login(lifetime_s: float, wire: Wire) -> Session:
@@ -356,11 +350,11 @@ async def test_tokens_are_relayed_and_sessions_are_renewed(
     assert '"reason": "session_ended"' in node.log
 
 
-async def test_aiokafka_logs_in_by_scram(logging_in: Secured, node_process: StartNode, unique: Unique) -> None:
+async def test_aiokafka_logs_in_by_scram(secured: Secured, node_process: StartNode, unique: Unique) -> None:
     topic, user = unique("aio"), unique("user")
-    logging_in.topics(topic)
-    logging_in.scram_user(user, "SCRAM-SHA-256")
-    node = relaying(logging_in, node_process)
+    secured.topics(topic)
+    secured.scram_user(user, "SCRAM-SHA-256")
+    node = relaying(secured, node_process)
     access: dict[str, Any] = {
         "bootstrap_servers": node.bootstrap,
         "security_protocol": "SASL_PLAINTEXT",

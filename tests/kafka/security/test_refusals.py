@@ -29,7 +29,7 @@ from sidecar.security.tls import TlsFiles, client_context
 from sidecar.security.tokens import Token, Tokens
 from sidecar.settings import resolve
 from tests.certificates import Authority
-from tests.kafka.security.secured import NODE, PASSWORD, SCRAM, Secured, Wire, secured_kafka
+from tests.kafka.security.secured import LENIENT_SESSION_MS, NODE, PASSWORD, SCRAM, Secured, Wire
 from tests.nodes import NodeProcess
 from tests.wait import wait_for_async
 
@@ -43,8 +43,6 @@ MECHANISMS = ("PLAIN", *SCRAM, "OAUTHBEARER")
 PASSWORDS = ("PLAIN", *SCRAM)
 each_mechanism = pytest.mark.parametrize("mechanism", MECHANISMS)
 WRONG = "a wrong secret"
-SESSION_MS = 4_000
-"""Long enough for a login on a busy machine, short enough to wait for its end."""
 
 
 @dataclass
@@ -66,14 +64,11 @@ class Served:
 
 
 @pytest.fixture(scope="module")
-def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
-    every = ",".join(MECHANISMS)
-    directory = tmp_path_factory.mktemp("refusing")
-    with secured_kafka(directory, plain_mechanisms="PLAIN", tls_mechanisms=every, tls_session_ms=SESSION_MS) as running:
-        for mechanism in SCRAM:
-            for name in ("alice", "bob", NODE):
-                running.scram_user(name, mechanism)
-        yield running
+def secured(lenient: Secured) -> Secured:
+    for mechanism in SCRAM:
+        for name in ("alice", "bob", NODE):
+            lenient.scram_user(name, mechanism)
+    return lenient
 
 
 @pytest.fixture(scope="module")
@@ -198,7 +193,7 @@ async def test_an_expired_session_is_closed(served: Served, mechanism: str) -> N
     async with served.wire() as wire:
         session = await wire.login(right(mechanism))
         assert session.lifetime_s is not None
-        assert 0 < session.lifetime_s <= SESSION_MS / 1_000
+        assert 0 < session.lifetime_s <= LENIENT_SESSION_MS / 1_000
         await asyncio.sleep(session.lifetime_s)
         await ends(wire)
     assert '"reason": "session_ended"' in served.node.log
@@ -419,7 +414,7 @@ async def test_a_node_whose_secret_goes_wrong_in_mid_stream_says_so_and_recovers
         (refuses.set if wrong else refuses.clear)()
 
     change(wrong=False)
-    async with token_endpoint(SESSION_MS / 1_000, refuses.is_set) as url:
+    async with token_endpoint(LENIENT_SESSION_MS / 1_000, refuses.is_set) as url:
         settings = towards(mechanism, url)
         if mechanism == "PLAIN":
             settings |= {"sasl_password": "", "sasl_password_file": str(file)}
@@ -471,7 +466,7 @@ async def test_a_reloaded_authority_is_asked_by_new_connections_to_brokers_and_o
             trusted.write_bytes(Authority(other, "other").ca.read_bytes())
             await wait_for_async(refuses, "a broker that is not trusted", 20)
             assert "its certificate is not trusted" in served.node.log
-            await asyncio.sleep(SESSION_MS / 1_000)  # the sessions of the node's own connections end meanwhile
+            await asyncio.sleep(LENIENT_SESSION_MS / 1_000)  # the sessions of the node's own connections end meanwhile
             assert await asyncio.to_thread(served.node.status) == 200
             trusted.write_bytes(secured.authority.ca.read_bytes())
             await wait_for_async(lets_in, "a broker that is trusted", 20)

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import pytest
 from confluent_kafka.admin import AclBinding, AclOperation, AclPermissionType, ResourcePatternType, ResourceType
@@ -13,12 +13,9 @@ from confluent_kafka.admin import AclBinding, AclOperation, AclPermissionType, R
 from sidecar.security.credentials import PasswordCredentials
 from tests.kafka.gateway import by_id
 from tests.kafka.security.enforced import USER, enforced_node, set_rules
-from tests.kafka.security.secured import PASSWORD, Secured, Wire, secured_kafka
+from tests.kafka.security.secured import PASSWORD, Secured, Wire
 from tests.raw import RawClient, batch, produce
 from tests.unit.protocol.test_fetch_tags import field, partition, request, topic
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 HOST: Final = "127.0.0.1"
 OWN: Final = ("mine", "also-mine")
@@ -29,12 +26,11 @@ _REFUSED: Final = b"\0\0\0\0" + b"\0\x1d"
 
 
 @pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
-    with secured_kafka(tmp_path_factory.mktemp("smuggled")) as running:
-        running.topics(*OWN, "theirs")
-        with RawClient(f"{HOST}:{running.ports['PLAINTEXT']}") as client:
-            client.ask(produce({("theirs", 0): batch(SECRET)}))
-        yield running
+def broker(secured: Secured) -> Secured:
+    secured.topics(*OWN, "theirs")
+    with RawClient(f"{HOST}:{secured.ports['PLAINTEXT']}") as client:
+        client.ask(produce({("theirs", 0): batch(SECRET)}))
+    return secured
 
 
 def hidden(own: bytes, also: bytes, theirs: bytes) -> bytes:

@@ -21,7 +21,7 @@ from sidecar.protocol.topic_ids import NO_TOPIC_ID
 from sidecar.security.credentials import PasswordCredentials
 from tests.kafka.gateway import by_id
 from tests.kafka.security.enforced import USER, enforced_node, set_rules
-from tests.kafka.security.secured import PASSWORD, Secured, Wire, secured_kafka
+from tests.kafka.security.secured import PASSWORD, Secured, Wire
 from tests.raw import batch, fetch, produce
 from tests.unit.protocol import kio_entities as kio
 from tests.wait import wait_for_async
@@ -193,11 +193,10 @@ async def make_coordinators(broker: Secured) -> None:
 
 
 @pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
-    with secured_kafka(tmp_path_factory.mktemp("strangers"), auto_create_topics_enable="false") as running:
-        running.topics(*(name for name in NAMES if name != ABSENT))
-        asyncio.run(make_coordinators(running))
-        yield running
+def broker(secured: Secured) -> Secured:
+    secured.topics(*(name for name in NAMES if name != ABSENT))
+    asyncio.run(make_coordinators(secured))
+    return secured
 
 
 @pytest.fixture

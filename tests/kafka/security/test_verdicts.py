@@ -5,9 +5,8 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
 from contextlib import AsyncExitStack
-from typing import Any, Final
+from typing import Final
 
 import pytest
 from confluent_kafka.admin import AclBinding, AclOperation, AclPermissionType, ResourcePatternType, ResourceType
@@ -20,7 +19,7 @@ from sidecar.protocol.messages.transactions import INIT_PRODUCER_ID
 from sidecar.security import acls
 from sidecar.security.acls import CLUSTER_NAME, Acls, Rules, Subject
 from sidecar.security.credentials import PasswordCredentials
-from tests.kafka.security.secured import PASSWORD, Secured, Wire, secured_kafka
+from tests.kafka.security.secured import PASSWORD, Secured, Wire
 from tests.wait import wait_for_async
 
 ROUNDS: Final = 60
@@ -32,17 +31,13 @@ OPERATIONS: Final = [each for each in AclOperation if each.name not in ("UNKNOWN
 KNOWN: Final = sum(1 << each for each in acls.Operation)
 
 
-@pytest.fixture(scope="module", params=["closed", pytest.param("open", marks=pytest.mark.slow)])
-def broker(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Secured, Rules]]:
+@pytest.fixture(scope="module", params=["closed", "open"])
+def broker(request: pytest.FixtureRequest) -> tuple[Secured, Rules]:
     """Once as Kafka is, once with everything allowed that no rule names."""
     is_open = request.param == "open"
-    overrides: dict[str, Any] = {
-        "allow_everyone_if_no_acl_found": str(is_open).lower(),
-        "super_users": "User:ANONYMOUS;User:root",
-    }
-    with secured_kafka(tmp_path_factory.mktemp("verdicts"), **overrides) as running:
-        running.topics(*TOPICS)
-        yield running, Rules(frozenset({"User:ANONYMOUS", "User:root"}), is_open)
+    shared: Secured = request.getfixturevalue("lenient" if is_open else "secured")
+    shared.topics(*TOPICS)
+    return shared, Rules(frozenset({"User:ANONYMOUS"}), is_open)
 
 
 def random_rules(dice: random.Random) -> list[AclBinding]:
