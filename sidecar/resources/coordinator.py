@@ -304,15 +304,12 @@ class Coordinator:
 
     def owners(self, keys: Collection[Key]) -> tuple[control.Ownership, ...]:
         """Return the owners of these resources, in order: the coordinator's by its table, others' by the changelog."""
-        node, view, owners = (
-            -1 if self.node is None else self.node,
-            self._services.changelog.view,
-            self.claims.table.owners,
-        )
+        node, view = self.node, self._services.changelog.view
         serving, answers = view.serving(CLAIMS), list[control.Ownership]()
+        node = -1 if node is None else node
         for key in keys:
             entry = view.claim(key)
-            claim = owners.get(key) if self.epoch is not None or entry is None else entry.value
+            claim = self.claims.table.owners.get(key) if self.epoch is not None or entry is None else entry.value
             if claim is None:
                 answers.append(control.Ownership(resource=claimed(key)[1], serving_node=node))
                 continue
