@@ -177,5 +177,6 @@ async def test_a_session_that_comes_to_a_topic_that_was_created_anew_shares_it(w
     assert await room.connect("first").send(topic, b"old") == OK
     await world.create_anew(topic)
     second = room.connect("second")
+    assert await second.send(topic, sequence=0) == BUSY, "no other node serves it"
     await until(lambda: second.send(topic, b"new", sequence=0))
     assert await world.log(topic) == [b"new"]
