@@ -56,6 +56,7 @@ from sidecar.protocol.session import Session
 from sidecar.v1 import state_pb2 as records
 
 NOW, GRACE = 100.0, 3.0
+REFUSED, FENCED = 44, 90
 LATER = NOW + GRACE
 FACTS = Facts(reconnect_grace=GRACE, disconnect_grace=GRACE)
 AT_ONCE = replace(FACTS, disconnect_grace=0.0)
@@ -324,6 +325,7 @@ def test_what_is_done_with_a_batch(held: Held | None, facts: Mapping[str, object
     state, (verdict,) = step(State(held), BatchOffered(claimant(session, 20)), replace(FACTS, **facts), NOW)  # type: ignore[arg-type]
     assert isinstance(verdict, Verdict)
     assert verdict.act is act
+    assert act is not Act.REFUSE or verdict.code == (FENCED if facts.get("was_deposed") else REFUSED)
     assert state.work is BEGINS.get(act)
 
 
