@@ -57,14 +57,8 @@ SHARED: dict[str, Any] = {
     "delegation_token_expiry_time_ms": str(TOKEN_MS),
     "delegation_token_expiry_check_interval_ms": "1000",
     "auto_create_topics_enable": "false",
-    "group_initial_rebalance_delay_ms": "0",
-    **{
-        f"group_{kind}_{most}session_timeout_ms": "600000"
-        for kind in ("consumer", "streams", "share")
-        for most in ("max_", "")
-    },
 }
-"""Of the broker that the tests of this directory share: members that send no heartbeat last as long as the tests do."""
+"""Of the broker that the tests of this directory share."""
 _LISTENERS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 _SECURITY = "org.apache.kafka.common.security"
 
