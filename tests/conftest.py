@@ -29,6 +29,7 @@ for _number in (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
         signal.signal(_number, lambda *_: None)
 
 settings.register_profile("patient", deadline=None, max_examples=50)  # a busy machine is no failure
+settings.register_profile("night", deadline=None, max_examples=500)  # --hypothesis-profile=night
 settings.load_profile("patient")
 _KAFKA_FIXTURES = {"services", "kafka_cluster", "kafka_tools", "own_kafka"}
 _SLOW = Path(__file__).with_name("slow")

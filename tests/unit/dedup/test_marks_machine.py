@@ -369,7 +369,7 @@ class Partition(RuleBasedStateMachine):
 
 
 TestPartition = Partition.TestCase
-TestPartition.settings = settings(max_examples=100, stateful_step_count=60, deadline=None)
+TestPartition.settings = settings(stateful_step_count=60)
 
 
 def menu(machine: Partition, dice: random.Random, patience: float) -> list[tuple[float, Callable[[], None]]]:

@@ -103,7 +103,7 @@ class PlainSession(Network):
 
 
 TestPlainSession = PlainSession.TestCase
-TestPlainSession.settings = settings(max_examples=100, stateful_step_count=60, deadline=None)
+TestPlainSession.settings = settings(stateful_step_count=60)
 
 
 @pytest.mark.parametrize("seed", range(8))

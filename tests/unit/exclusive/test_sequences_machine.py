@@ -345,7 +345,7 @@ def _ignored(outcome: Outcome) -> None:
 
 
 TestSessions = Sessions.TestCase
-TestSessions.settings = settings(max_examples=100, stateful_step_count=60, deadline=None)
+TestSessions.settings = settings(stateful_step_count=60)
 
 
 @pytest.mark.parametrize("seed", range(8))

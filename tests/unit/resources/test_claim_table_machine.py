@@ -216,4 +216,4 @@ class Tables(RuleBasedStateMachine):
 
 
 TestTables = Tables.TestCase
-TestTables.settings = settings(max_examples=150, stateful_step_count=50, deadline=None)
+TestTables.settings = settings(stateful_step_count=50)
