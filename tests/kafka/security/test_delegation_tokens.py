@@ -147,6 +147,7 @@ async def refusal(connected: Wire, token: DelegationToken) -> LoginError | None:
     return None
 
 
+@pytest.mark.slow  # starts four programs of Kafka's
 async def test_kafkas_client_writes_and_reads_by_a_token_with_its_owners_rights(
     secured: Secured, tools: Tools, tmp_path: Path, unique: Unique, node: NodeProcess
 ) -> None:
