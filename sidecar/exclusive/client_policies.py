@@ -45,33 +45,33 @@ class ClientPolicies:
 
     async def look(self) -> None:
         """End those that are over now, some at a time."""
-        governed, now, before = self._governed, self._governed.now(), self._idle
+        governed, now, before = self._governed, self._governed.env.now(), self._idle
         over: list[GovernedTopic] = []
         self._idle = {}
-        for name in governed.catalog.by_clients:
+        for name in governed.env.catalog.by_clients:
             topic = self._of_this_node(name)
             if topic is None or topic.use().is_on(now):
                 continue
             idle = self._idle[name] = before.get(name, Idle(now))
-            if idle.is_over(now, max(_LOOK_S, governed.reconnect_grace)) and not topic.busy:
+            if idle.is_over(now, max(_LOOK_S, governed.env.reconnect_grace)) and not topic.busy:
                 over.append(topic)
         await asyncio.gather(*[self._end(topic) for topic in over[:_AT_ONCE]])
 
     def _of_this_node(self, name: str) -> GovernedTopic | None:
         """The topic, if this node ends its policy: it serves the topic, or it is first in line."""
         governed = self._governed
-        if governed.draining or name in governed.rights.moving:
+        if governed.env.draining or name in governed.env.rights.moving:
             return None
-        if not (governed.serves(name) or governed.rights.is_first_in_line(name.encode())):
+        if not (governed.serves(name) or governed.env.rights.is_first_in_line(name.encode())):
             return None
         return governed.whole(name)
 
     async def _end(self, topic: GovernedTopic) -> None:
         governed, served, idle = self._governed, topic.serving, self._idle[topic.name]
         await topic.end_policy()
-        if topic.name not in governed.catalog.by_clients:
+        if topic.name not in governed.env.catalog.by_clients:
             self._idle.pop(topic.name, None)
         elif topic.serving and not served:
-            self._idle[topic.name] = Idle(governed.now())
+            self._idle[topic.name] = Idle(governed.env.now())
         else:
-            self._idle[topic.name] = Idle(governed.now(), idle.failures + 1)
+            self._idle[topic.name] = Idle(governed.env.now(), idle.failures + 1)

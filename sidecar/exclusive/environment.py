@@ -1,7 +1,6 @@
 """What all governed topics of a node share: services, settings, and what is known of topics by name."""
 
 import asyncio
-from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -65,7 +64,7 @@ class DeposedSessions:
 
 
 @dataclass(eq=False)
-class Environment(ABC):
+class Environment:
     """Times are in seconds. `headers` carry sequence ids and names, of which `names_limit` are remembered per
     partition; `deduplication` is the default of topics without a nearer policy.
     """
@@ -145,7 +144,3 @@ class Environment(ABC):
         """Call the watchers: a topic or partition may have another owner, or may be claimed now."""
         for watcher in self.watchers:
             watcher(scope.topic, scope.partition)
-
-    @abstractmethod
-    def unknown(self, name: str, topic: object) -> None:
-        """Kafka knows no topic of this name, by what happened to this state of it."""

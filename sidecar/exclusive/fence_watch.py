@@ -161,7 +161,7 @@ class FenceWatch:
         leaders = {name: found[name].leaders for name in led}
         answers = await Witness(self._upstream, _CHANNEL, _CALL_S).producers(led, leaders=leaders)
         for name, indexes in led.items():
-            fences = fences_of(self._governed.changelog.view, name, found[name].topic_id, indexes)
+            fences = fences_of(self._governed.env.changelog.view, name, found[name].topic_id, indexes)
             for index in indexes:
                 where = TopicPartition(name, index)
                 missing = unknown(fences[index], answers[where])

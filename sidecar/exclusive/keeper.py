@@ -121,7 +121,7 @@ class Keeper:
             asked[topic.name] = tuple((await self._upstream.layout(topic.name)).leaders)
         answers = await Witness(self._upstream, _LOOK_CHANNEL, _READ_S).producers(asked)
         for topic in topics:
-            opened = self._governed.changelog.view.opened(topic.name)
+            opened = self._governed.env.changelog.view.opened(topic.name)
             writers = {stamp_of(entry).producer_id for entry in opened.values()}
             for index in asked[topic.name]:
                 place = TopicPartition(topic.name, index)
@@ -145,7 +145,7 @@ class Keeper:
         except (UpstreamError, TimeoutError) as error:
             self._failed(names[0], error)
             with suppress(UpstreamError, TimeoutError):  # compaction does not wait for a broker that is away
-                await protect_ids(self._upstream, topics, self._governed.hooks)
+                await protect_ids(self._upstream, topics, self._governed.env.hooks)
             return
         except KafkaError as error:  # this node may not see them
             self._failed(names[0], error)
@@ -156,7 +156,7 @@ class Keeper:
             if topic.name in terms:
                 topic.upkeep.read(terms[topic.name])
         try:
-            await protect_ids(self._upstream, topics, self._governed.hooks)
+            await protect_ids(self._upstream, topics, self._governed.env.hooks)
         except (UpstreamError, TimeoutError) as error:
             self.read_soon()  # compaction does not wait for a minute
             self._failed(names[0], error)
@@ -173,7 +173,7 @@ class Keeper:
                 cause, fenced_at = topic.upkeep.cause, topic.upkeep.fenced_at
                 await topic.keep_alive()
                 if topic.upkeep.fenced_at > fenced_at:
-                    self._governed.hooks.fence_renewed(topic.name, cause)
+                    self._governed.env.hooks.fence_renewed(topic.name, cause)
         except _PASSING as error:
             topic.upkeep.failed(topic.upkeep.now())
             self._failed(topic.name, error)

@@ -88,7 +88,7 @@ class TopicOwners:
 
     async def govern(self, names: Iterable[str]) -> dict[str, Look]:
         """Make the topics governed; returns the error of each topic for which that failed."""
-        catalog = self._governed.catalog
+        catalog = self._governed.env.catalog
         ordinary = [name for name in names if catalog.book.effective(name) is None]
         found = await asyncio.gather(*[catalog.govern(name) for name in ordinary])
         return {
@@ -101,7 +101,7 @@ class TopicOwners:
 
     def scope_fault(self, topic: str, partition: int | None) -> str:
         """Why a topic cannot be claimed like this; "" if it can."""
-        policy = self._governed.catalog.book.effective(topic)
+        policy = self._governed.env.catalog.book.effective(topic)
         by_partition = policy is not None and policy.scope is Scope.PARTITION
         if by_partition and partition is None:
             return f"each partition of {topic} has an owner of its own (scope partition): claim partitions"
@@ -114,7 +114,7 @@ class TopicOwners:
 
     def mode(self, topic: str, asked: control.AccessMode) -> AccessMode:
         """The mode of a claim that asks for none: the policy's; a claim to a shared topic is exclusive."""
-        found = MODES.get(asked) or self._governed.mode_of(topic)
+        found = MODES.get(asked) or self._governed.env.mode_of(topic)
         return AccessMode.EXCLUSIVE if found is AccessMode.SHARED else found
 
     # A claim --------------------------------------------------------------------------------------------------------
@@ -122,15 +122,15 @@ class TopicOwners:
     def look(self, claim: TopicClaim) -> Look:
         """The outlook of the claim now; changes nothing."""
         governed, claimant = self._governed, claim.claimant
-        if governed.draining:
+        if governed.env.draining:
             return Look(Prospect.REFUSED, control.NOT_SERVING, "this node is shutting down")
         fault = self.scope_fault(claim.topic, claim.partition)
-        if governed.catalog.book.effective(claim.topic) is None:
+        if governed.env.catalog.book.effective(claim.topic) is None:
             fault = f"{claim.topic} has no policy any more: claim it again"
         if fault:
             return Look(Prospect.REFUSED, control.INVALID_REQUEST, fault)
         whole, part = self._part(claim.topic, claim.partition)
-        if not whole.serving and governed.is_served_elsewhere(claim.topic):
+        if not whole.serving and governed.env.is_served_elsewhere(claim.topic):
             return Look(Prospect.REFUSED, control.NOT_SERVING, f"another node serves {claim.topic}")
         if part.busy:
             return _BUSY
@@ -189,13 +189,13 @@ class TopicOwners:
         """Add a connection of the session: the ownership does not end while that is open."""
         whole, part = self._part(claim.topic, claim.partition)
         if part.join(claim.claimant.session, connection):
-            self._governed.producers.connected(connection, whole)
+            self._governed.topics.connected(connection, whole)
 
     def generation(self, claim: TopicClaim) -> int | None:
         """The generation under which the claimant owns the topic; None if it does not. A session without a
         producer id counts as the owner if its connection is one of the owner's.
         """
-        if self._governed.catalog.book.effective(claim.topic) is None:
+        if self._governed.env.catalog.book.effective(claim.topic) is None:
             return None  # no policy any more: any client may write
         holder = self._holding(claim)
         return None if holder is None else holder.generation
@@ -212,7 +212,7 @@ class TopicOwners:
     def is_served_elsewhere(self, claim: TopicClaim) -> bool:
         """Whether another node serves its topic."""
         whole, _ = self._part(claim.topic, claim.partition)
-        return not whole.serving and self._governed.is_served_elsewhere(claim.topic)
+        return not whole.serving and self._governed.env.is_served_elsewhere(claim.topic)
 
     async def release(self, claim: TopicClaim) -> Look:
         """Release it; READY if the claimant does not own it any more."""
@@ -229,7 +229,7 @@ class TopicOwners:
         return _READY
 
     def _connect(self, claim: TopicClaim) -> None:
-        self._governed.producers.connected(claim.claimant.connection, self._governed.topic(claim.topic))
+        self._governed.topics.connected(claim.claimant.connection, self._governed.topic(claim.topic))
 
     def _part(self, topic: str, partition: int | None) -> tuple[Topic, GovernedTopic]:
         """The topic, and the part of it (itself or a partition) that can have this owner."""

@@ -1,5 +1,4 @@
-"""Handles what clients of governed topics do by Kafka's protocol: their batches, producer ids and connections. Also has
-the topics that have a state on this node because of that.
+"""Handles what clients of governed topics do by Kafka's protocol: their batches, producer ids and connections.
 
 Finds the topic of a batch and the session that produces. The topic decides about the batch. A client that names its
 old producer id when it requests a new one (InitProducerId v3+, KIP-360) continues as its own successor.
@@ -19,9 +18,8 @@ from sidecar.exclusive.answers import MOVED
 from sidecar.exclusive.environment import Environment
 from sidecar.exclusive.interfaces import Producing
 from sidecar.exclusive.offers import Offer
-from sidecar.exclusive.partitions import PartitionedTopic, Topic
-from sidecar.exclusive.policies import Scope
-from sidecar.exclusive.refusals import Refusals, RefusedLedger
+from sidecar.exclusive.partitions import Topic
+from sidecar.exclusive.registry import Registry
 from sidecar.exclusive.returning import ClientReply, Door
 from sidecar.exclusive.topic import GovernedTopic
 from sidecar.forwarder.forwarder import Asker, WholeRequest
@@ -52,15 +50,14 @@ _FIRST_WHOLE: Final = 7
 class Producers:
     """The producers of one node's clients."""
 
-    def __init__(self, topics: Topics) -> None:
-        self.refused = RefusedLedger()
+    def __init__(self, environment: Environment, topics: Registry) -> None:
         self.kept = KeptBytes()
-        self.existing = ExistingPartitions(topics.services.upstream, topics.tasks, topics.missing)
+        self.existing = ExistingPartitions(environment.services.upstream, environment.tasks, topics.missing)
         self.gave_first_id = False
         """Whether Kafka gave the producer id 0, which exists once per cluster, to a client of this node."""
+        self._env = environment
         self._topics = topics
-        self._door = Door(self.kept, topics.by_name, topics.now)
-        self._of_connection: dict[int, set[Topic]] = {}
+        self._door = Door(self.kept, topics.by_name, environment.now)
         self._successors: OrderedDict[Session, Session] = OrderedDict()
 
     # Batches ------------------------------------------------------------------------------------------------------
@@ -123,20 +120,20 @@ class Producers:
             client.governed.claimants.get((part.topic, header.producer_id)),
             self._topics.by_name.get(part.topic),
         )
-        if self._topics.draining:
+        if self._env.draining:
             reply.answer(Outcome(ErrorCode.NOT_LEADER_OR_FOLLOWER, message="this node is shutting down"))
             return
-        if topic is None and self._topics.policy_of(part.topic.decode()) is None:
+        if topic is None and self._env.policy_of(part.topic.decode()) is None:
             reply.answer(MOVED)  # its policy ended since the request was read
             return
-        if not self._topics.forwarder.admit(len(batch)):
+        if not self._env.forwarder.admit(len(batch)):
             message = "the retry buffer of this node is full; try again"
             reply.answer(Outcome(ErrorCode.NOT_ENOUGH_REPLICAS, message=message))
             return
         if claimant is None or topic is None:
             claimant, topic = self._introduce(client, part.topic, header.producer_id)
         if not topic.forward(claimant, part.partition, header, batch, timeout_ms, reply):
-            self.connected(client.connection_id, topic)  # it may be a new object for the same name
+            self._topics.connected(client.connection_id, topic)  # it may be a new object for the same name
             address, alive = client.address, client.is_alive
             topic.offer(Offer(claimant, address, part.partition, header, batch, timeout_ms, alive, reply))
 
@@ -146,11 +143,11 @@ class Producers:
         Some clients repeat without a pause, tens of thousands of times. If the connection carries anything else, there
         is no delay: the answers after this one would wait for it.
         """
-        now = self._topics.now()
+        now = self._env.now()
         if now != client.governed.refused_at:  # all batches of one request see the same time
             client.governed.refusals += 1
         client.governed.refused_at = now
-        alone = not client.carries_ordinary and len(self._of_connection.get(client.connection_id, ())) <= 1
+        alone = not client.carries_ordinary and self._topics.claimed_by(client.connection_id) <= 1
         if client.governed.refusals == 1 or not alone:
             done(result)
         else:
@@ -170,7 +167,7 @@ class Producers:
         topic = self._topics.by_name.get(name)
         if (
             topic is None
-            or self._topics.draining
+            or self._env.draining
             or client.governed.turned_away
             or name in self.existing.waiting
             or asker.version < _FIRST_WHOLE
@@ -206,25 +203,21 @@ class Producers:
             client.governed.claimants.clear()
         client.governed.claimants[name, producer_id] = found
         topic = self._topics.topic(name.decode())
-        self.connected(connection, topic)
+        self._topics.connected(connection, topic)
         return found, topic
 
     def policy_mode(self, topic: str) -> AccessMode:
         """The access mode that a topic's policy has for clients that ask for none."""
-        return self._topics.mode_of(topic)
+        return self._env.mode_of(topic)
 
     async def govern(self, topics: Collection[bytes]) -> dict[bytes, KafkaError]:
         """Make ordinary topics governed; returns when every node knows it. The result has an error for each topic for
         which that failed.
         """
-        found = await asyncio.gather(*[self._topics.catalog.govern(topic.decode(errors="replace")) for topic in topics])
+        found = await asyncio.gather(*[self._env.catalog.govern(topic.decode(errors="replace")) for topic in topics])
         return {topic: error for topic, error in zip(topics, found, strict=True) if error is not None}
 
     # Connections and producer ids -----------------------------------------------------------------------------------
-
-    def connected(self, connection: int, topic: Topic) -> None:
-        """A client connection claims a topic: the topic is notified when it ends."""
-        self._of_connection.setdefault(connection, set()).add(topic)
 
     def check(self, client: Producing, producer_id: int | None, *, transactional: bool = False) -> KafkaError | None:
         """The error if a client may not initialise again under a producer id: it belongs to another client, or it was
@@ -233,10 +226,10 @@ class Producers:
         if producer_id is None:
             return None
         session = Session.by_producer_id(producer_id)
-        foreign = None if transactional else self._topics.bindings.check(session, client.caller)
+        foreign = None if transactional else self._env.bindings.check(session, client.caller)
         if foreign is not None:
             return foreign
-        lost = self._topics.deposed.lost_by(session)
+        lost = self._env.deposed.lost_by(session)
         if lost is None:
             return None
         topic, generation = lost
@@ -256,7 +249,7 @@ class Producers:
         """
         self.gave_first_id |= new_producer_id == 0
         if not transactional:
-            self._topics.bindings.given(new_producer_id, client.caller)
+            self._env.bindings.given(new_producer_id, client.caller)
             # A client may have used it before Kafka gave it to this one.
             self._topics.forget_refusals(Session.by_producer_id(new_producer_id))
         if named_producer_id is not None and named_producer_id != new_producer_id:
@@ -270,23 +263,13 @@ class Producers:
 
     def connection_closed(self, connection: int) -> None:
         """Handle the end of a client connection."""
-        self.refused.connection_closed(connection)
         self.kept.forget(connection)
-        self._topics.bindings.connection_closed(connection)
-        parts = [part for topic in self._of_connection.pop(connection, ()) for part in topic.parts]
+        self._env.bindings.connection_closed(connection)
+        parts = self._topics.connection_closed(connection)
         for part in parts[:_CLOSED_AT_ONCE]:
             part.connection_closed(connection)
         if parts[_CLOSED_AT_ONCE:]:
-            self._topics.tasks.start(in_slices(_close(parts[_CLOSED_AT_ONCE:], connection)))
-
-    def has_clients(self, topic: Topic) -> bool:
-        """Whether a connection claims a topic."""
-        return any(topic in topics for topics in self._of_connection.values())
-
-    def dropped(self, topic: Topic) -> None:
-        """Forget a topic that this node has no state of any more."""
-        for topics in self._of_connection.values():
-            topics.discard(topic)
+            self._env.tasks.start(in_slices(_close(parts[_CLOSED_AT_ONCE:], connection)))
 
 
 def _close(parts: Sequence[GovernedTopic], connection: int) -> Generator[None, None, None]:
@@ -295,49 +278,3 @@ def _close(parts: Sequence[GovernedTopic], connection: int) -> Generator[None, N
         if not number % _CLOSED_AT_ONCE:
             yield
         part.connection_closed(connection)
-
-
-class Topics(Environment):
-    """The topics that have a state on this node. A state is created at the first request for its topic."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.by_name: dict[bytes, Topic] = {}
-        """By the names in requests, as bytes."""
-        self._topics: dict[str, Topic] = {}
-        self.producers = Producers(self)
-
-    def topic(self, name: str) -> Topic:
-        """The state of a governed topic on this node."""
-        return self._topics.get(name) or self._begin(name, Refusals(self.producers.refused))
-
-    def _begin(self, name: str, refusals: Refusals) -> Topic:
-        kind = PartitionedTopic if self.catalog.book.scope(name) is Scope.PARTITION else GovernedTopic
-        found = self._topics[name] = self.by_name[name.encode()] = kind(name, self, refusals)
-        return found
-
-    def forget_refusals(self, session: Session) -> None:
-        """Forget the refused sequences of a session on all topics."""
-        for topic in self._topics.values():
-            topic.refusals.forget(session)
-
-    def unknown(self, name: str, topic: object) -> None:
-        """Forget a topic that Kafka does not know and nobody wrote to: a prefix covers any name that clients send."""
-        whole = self._topics.get(name)
-        if isinstance(whole, GovernedTopic) and whole is topic and whole.state.record is None and not whole.has_slot:
-            self._drop(whole)
-
-    def _drop(self, topic: Topic) -> None:
-        topic.serving = False
-        del self._topics[topic.name], self.by_name[topic.name.encode()]
-        self.rights.forget(topic.name)
-        self.producers.dropped(topic)
-        self.hooks.topic_forgotten(topic.name)
-
-    def missing(self, name: bytes) -> None:
-        """Forget the topic of this name: Kafka knows none."""
-        topic = self.by_name.get(name)
-        if topic is None:
-            self.hooks.topic_forgotten(name.decode(errors="replace"))
-        elif isinstance(topic, GovernedTopic):
-            self.unknown(topic.name, topic)

@@ -119,6 +119,8 @@ class GovernedTopic(Resource):
         self._stored_queue: tuple[str, ...] = ()
         self._lost: SlotEpoch | None = None
         """The dropped epoch, whose positions the session's next one begins with."""
+        self.is_unknown = False
+        """Kafka did not know the topic, and nothing of it is stored."""
         self._is_split = False
         """Whether the owner and all slots were fenced before the policy ended, so that `ungoverned` has not to."""
         self.apply(self._read_owner())
@@ -139,6 +141,11 @@ class GovernedTopic(Resource):
     def has_slot(self) -> bool:
         """Whether this node has taken its slot."""
         return self.taken is not None
+
+    @property
+    def is_new(self) -> bool:
+        """Nobody ever owned it, and this node has no slot of it."""
+        return self.state.record is None and self.taken is None
 
     @property
     def may_move(self) -> bool:
@@ -572,7 +579,7 @@ class GovernedTopic(Resource):
         if isinstance(error, ExhaustedError):
             return Outcome(error.code, message=error.message)
         if outcome.error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-            self._env.unknown(self.name, self)
+            self.is_unknown = self.is_new
         if isinstance(error, HeldError):
             return None if self.learn(error.owner) else BUSY
         deposed = isinstance(error, KafkaError) and error.code == ErrorCode.PRODUCER_FENCED

@@ -65,9 +65,9 @@ class Standing(NamedTuple):
 
 def standing(governed: GovernedTopics, nodes: NodeDirectory, name: str, *, queue: bool = True) -> Standing:
     """The state of an existing topic; without `queue` the waiting sessions are left out, which may be thousands."""
-    policy = governed.policy_of(name)
+    policy = governed.env.policy_of(name)
     if policy is None:
-        generation = generation_of(governed.changelog.view, SlotScope(name))
+        generation = generation_of(governed.env.changelog.view, SlotScope(name))
         return Standing(False, False, generation, {}, {}, (), None)
     topic, serving = governed.topic(name), nodes.serving.get(name.encode())
     elsewhere = not topic.serving and serving is not None
@@ -80,7 +80,7 @@ def standing(governed: GovernedTopics, nodes: NodeDirectory, name: str, *, queue
         {index: owner for index, owner in owners.items() if owner is not None},
         {part.scope.partition: part.generation for part in parts},
         [
-            Waiter(part.scope.partition, claimant.label, claimant.session, governed.at_ms(since))
+            Waiter(part.scope.partition, claimant.label, claimant.session, governed.env.at_ms(since))
             for part in (parts if queue else ())
             for claimant, since in part.waiting()
         ],

@@ -60,7 +60,7 @@ class Purging:
         return refused
 
     def _has_ids(self, topic: bytes) -> bool:
-        return is_legal(topic) and self._governed.deduplicates(topic.decode())
+        return is_legal(topic) and self._governed.env.deduplicates(topic.decode())
 
     async def _cover(
         self, buffer: bytearray, topic: str, asked: list[TablePart], deadline: float

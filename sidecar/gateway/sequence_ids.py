@@ -182,12 +182,12 @@ class SequenceIds:
             await self._catching_up.now()
         except BehindError as error:
             raise IdsError(Why.NOT_NOW, str(error)) from None
-        if not self._governed.deduplicates(topic):
+        if not self._governed.env.deduplicates(topic):
             raise _no_ids(topic)
-        if self._governed.is_served_elsewhere(topic):
+        if self._governed.env.is_served_elsewhere(topic):
             raise self._elsewhere(topic)
         found = self._governed.topic(topic)
-        asked = self._governed.tasks.start(self._ask(found, timeout))
+        asked = self._governed.env.tasks.start(self._ask(found, timeout))
         await asyncio.wait({asked}, timeout=timeout + _TAKEOVER_S)  # not cancelled: a takeover must not end half-way
         if not asked.done():
             raise IdsError(Why.NOT_NOW, f"{topic} is being taken over; try again")

@@ -109,7 +109,7 @@ class Parts:
             port=self.nodes.me.port,
             admin=str(self.settings.admin_advertise),
             position=rooms.changelog.position - 1 if rooms else -1,
-            policy_version=rooms.governed.catalog.version if rooms else 0,
+            policy_version=rooms.governed.env.catalog.version if rooms else 0,
             version=__version__,
             draining=self.state is NodeState.DRAINING,
             listeners=self.nodes.me.listeners,

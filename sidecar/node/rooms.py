@@ -11,6 +11,7 @@ from sidecar.changelog import Changelog
 from sidecar.cluster.nodes import Membership
 from sidecar.cluster.resolver import NameResolver
 from sidecar.dedup.content import Headers
+from sidecar.exclusive.environment import Environment
 from sidecar.exclusive.governed_topics import GovernedTopics
 from sidecar.exclusive.keeper import Keeper
 from sidecar.fencing.record_writer import RecordWriter
@@ -42,7 +43,7 @@ def compose(node: Parts, gateway: Gateway, changelog: Changelog) -> Rooms:
         request_bytes=settings.linger_bytes,
     )
     services = NodeServices(settings.node_id, node.boot, settings.cluster, node.upstream, changelog, node.store)
-    governed = GovernedTopics(
+    environment = Environment(
         services,
         forwarder,
         gateway.tasks,
@@ -56,9 +57,10 @@ def compose(node: Parts, gateway: Gateway, changelog: Changelog) -> Rooms:
         names_limit=settings.producer_names_limit,
         deduplication=settings.deduplication,
     )
-    governed.catalog.clients_govern = settings.govern_by_client_id
+    governed = GovernedTopics(environment)
+    governed.env.catalog.clients_govern = settings.govern_by_client_id
     governed.start()
-    gateway.refusals.write = governed.events.client_refused
+    gateway.refusals.write = governed.env.events.client_refused
     claims = Coordinator(
         services,
         node.nodes,
@@ -96,7 +98,7 @@ def compose(node: Parts, gateway: Gateway, changelog: Changelog) -> Rooms:
     gateway.enforcement = Enforcement(node.upstream, acls, super_users)
     reader_claims.start(changelog.tailer)
     keeper = Keeper(node.upstream, gateway.tasks, governed, node.hooks.operation_failed)
-    governed.catalog.beat, governed.catalog.settings_changed = membership.beat_now, keeper.read_soon
+    governed.env.catalog.beat, governed.env.catalog.settings_changed = membership.beat_now, keeper.read_soon
     shadow_keeper = ShadowKeeper(node.upstream, records, node.nodes, node.hooks)
     return Rooms(
         loops,
@@ -121,7 +123,7 @@ def _has_exclusive_reader(governed: GovernedTopics, resolver: NameResolver, name
     """Return whether Fetch under a name is checked against reader claims; for a shadow its source's policy decides."""
     source = resolver.source(name)
     topic = name if source is None else source.topic
-    policy = governed.catalog.book.effective(topic.decode(errors="replace"))
+    policy = governed.env.catalog.book.effective(topic.decode(errors="replace"))
     return policy is not None and bool(policy.exclusive_reader)
 
 

@@ -203,7 +203,7 @@ def _left_policies(play: Play) -> Iterator[str]:
         rooms = process.node.rooms
         is_former = play.world.started_as_former(number)  # it keeps them: they end with today's rule
         if process.host.alive and rooms is not None and not is_former:
-            for topic in sorted(rooms.governed.catalog.by_clients & play.topics):
+            for topic in sorted(rooms.governed.env.catalog.by_clients & play.topics):
                 yield f"node {number} still applies the policy that a client made for {topic}"
 
 

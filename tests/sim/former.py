@@ -119,6 +119,17 @@ def policy(fields: Any) -> Any:
     )
 
 
+def environment(governed: Any) -> Any:
+    """What the governed topics of a node share; in a node of the last release it is the same object."""
+    return getattr(governed, "env", governed)
+
+
+def named(governed: Any) -> dict[str, Any]:
+    """The topics that have a state on a node, of this release or the last one."""
+    found: dict[str, Any] = governed.topics.named if hasattr(governed, "topics") else governed._topics
+    return found
+
+
 def _take_out() -> dict[str, ModuleType]:
     names = [name for name in sys.modules if name.partition(".")[0] in _PACKAGES]
     return {name: sys.modules.pop(name) for name in names}

@@ -13,6 +13,7 @@ from sidecar.node.view import NodeView
 from sidecar.v1 import control_pb2 as control
 from tests.sim import clients, wire
 from tests.sim.claimants import Claimant, Wishes
+from tests.sim.former import environment
 from tests.sim.host import Host
 from tests.sim.ledger import Told
 from tests.sim.members import Member
@@ -274,7 +275,7 @@ def policy(play: Play, topic: str, **fields: Any) -> None:
 
 async def _set_policy(play: Play, number: int, topic: str, change: Any) -> None:
     try:
-        work = play.world.governed(number).catalog.set(topic, change)
+        work = environment(play.world.governed(number)).catalog.set(topic, change)
         host = play.world.nodes[number].host
         await play.words.during(host, f"policy/{topic}", policy_fields(change), work)
     except Exception as error:  # noqa: BLE001 - a policy that cannot be set now is no one's fault

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from sidecar.ownership.invariants import assert_sound, assert_whole
 from sidecar.resources.claim_table import assert_owners, assert_queues
+from tests.sim.former import named
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -144,7 +145,7 @@ def facts_of(nodes: Mapping[int, Process]) -> Facts:
             assert_owners(claims.table, claims.table.owners)
             assert_queues(claims.table)
         held[number] = rooms.forwarder.held_bytes, rooms.forwarder.buffer_bytes
-        for topic in rooms.governed._topics.values():
+        for topic in named(rooms.governed).values():
             if found := topic.refusals._found:
                 refused[number, topic.name] = max(map(len, found.values()))
             for part in topic.parts:
@@ -188,8 +189,10 @@ def at_rest(nodes: Mapping[int, Process]) -> Iterator[str]:
             continue
         if rooms.forwarder.held_bytes:
             yield f"node {number} still holds {rooms.forwarder.held_bytes} bytes of batches"
-        if rooms.governed.producers._of_connection:
-            yield f"node {number} remembers connections that are gone: {len(rooms.governed.producers._of_connection)}"
+        governed: Any = rooms.governed
+        registry = getattr(governed, "topics", governed.producers)  # of the last release
+        if registry._of_connection:
+            yield f"node {number} remembers connections that are gone: {len(registry._of_connection)}"
         tasks = [task for task in process.host.tasks if not task.done()]
         if len(tasks) > _TASKS:
             yield f"node {number} has {len(tasks)} tasks, the last {tasks[-1].get_coro()}"

@@ -41,6 +41,7 @@ from sidecar.resources.commits import Commits
 from sidecar.resources.coordinator import Coordinator
 from sidecar.resources.epoch import CLAIMS
 from sidecar.v1 import state_pb2
+from tests.sim import former
 from tests.sim.collect import OWNERSHIP, read
 from tests.sim.kafka.controller import Controller
 from tests.sim.kafka.coordinator import Transactions
@@ -544,7 +545,7 @@ def _thawed(call: Any, loop: SimLoop, host: Host, **named: Any) -> None:
         rooms = process.node.rooms
         if process.host is not host or rooms is None:
             continue
-        for topic in rooms.governed.by_name.values():
+        for topic in former.named(rooms.governed).values():
             for part in topic.parts:
                 for writer in (part.writer, *(each.writer for each in part.shared.connected())):
                     stamp = writer.epoch.taken.stamp if writer.epoch is not None else None

@@ -9,6 +9,7 @@ import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from tests.sim.former import environment
 from tests.sim.world import TOPICS
 
 if TYPE_CHECKING:
@@ -98,7 +99,7 @@ class Watch:
     def look(self) -> None:
         """Once. A node that does not live, or has not started, applies nothing."""
         books = [
-            process.node.rooms.governed.catalog.book
+            environment(process.node.rooms.governed).catalog.book
             for process in self._world.nodes.values()
             if process.host.alive and process.node.rooms is not None
         ]

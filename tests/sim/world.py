@@ -310,7 +310,7 @@ class World:
         for name, plan in topics.items():
             if (policy := plan.policy) is not None:
                 told = former.policy(policy) if 1 in self.former else policy
-                self.do_on(1, self.governed(1).catalog.set(name, told))
+                self.do_on(1, former.environment(self.governed(1)).catalog.set(name, told))
             if plan.shadow_of:
                 rooms = self.nodes[1].node.rooms
                 assert rooms is not None

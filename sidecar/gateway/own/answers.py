@@ -98,7 +98,7 @@ class Rooms:
 
     async def faults(self, asked: Asked) -> dict[Key, Look]:
         """Why resources cannot be owned. Ordinary topics become governed by this call."""
-        if self.governed.draining:
+        if self.governed.env.draining:
             return dict.fromkeys(asked.wishes, refused_by(control.NOT_SERVING, _DRAINING))
         wishes = asked.wishes.values()
         names = {wish.resource.topic for wish in wishes if is_legal(wish.resource.topic.encode())}

@@ -55,7 +55,7 @@ class OwnApis:
         self.ownerships = Ownerships(self._rooms, tasks)
         self._describe = DescribeOwnersApi(upstream, nodes, resolver, governed, coordinator, catching_up)
         self._last = LastSequenceApi(SequenceIds(upstream, nodes, governed, catching_up), nodes, resolver)
-        governed.watchers.append(self.ownerships.topic_changed)
+        governed.env.watchers.append(self.ownerships.topic_changed)
         coordinator.listeners.append(self.ownerships.token_changed)
 
     def handlers(self) -> dict[int, ColdApi]:
@@ -89,7 +89,7 @@ class OwnApis:
 
     def _foreign(self, wanted: Asked, client: Client) -> control.OwnResponse | None:
         """Why a request may not claim for its session, if so: the producer id belongs to another client."""
-        bindings = self._rooms.governed.bindings
+        bindings = self._rooms.governed.env.bindings
         refused = bindings.check_claim(wanted.session, wanted.caller)
         if refused is not None:
             return control.OwnResponse(error=control.NOT_AUTHORIZED, message=refused.message)
@@ -101,7 +101,7 @@ class OwnApis:
         """Whether producer id 0 was given to a client, by this node or by one that recorded its session."""
         if self._rooms.governed.producers.gave_first_id:
             return True
-        view = self._rooms.governed.changelog.view
+        view = self._rooms.governed.env.changelog.view
         owned = (*view.entries(Kind.OWNERSHIP), *view.entries(Kind.CLAIM))
         return any(Session(entry.value.session).producer_id == 0 for entry in owned)
 
@@ -139,7 +139,7 @@ class OwnApis:
                 return control.ReleaseResponse(error=look.error, message=look.message)
         seen = [wish for wish in named.values() if self._may_see(client, wish)]
         for wish, owner in zip(seen, self._rooms.now(seen), strict=True):
-            if owner.owner_session and owner.serving_node not in (NOBODY, self._rooms.governed.node_id):
+            if owner.owner_session and owner.serving_node not in (NOBODY, self._rooms.governed.env.node_id):
                 message = f"node {owner.serving_node} serves {wish}: release it there"
                 return control.ReleaseResponse(error=control.NOT_SERVING, message=message)
             if owner.owner_session:

@@ -77,7 +77,7 @@ class DescribeOwnersApi:
         governed = sorted(
             name
             for name in found
-            if self._governed.policy_of(name) is not None and may_see(client, self._resolver, name)
+            if self._governed.env.policy_of(name) is not None and may_see(client, self._resolver, name)
         )
         for number, name in enumerate(governed):
             self._add_topic(response, name)

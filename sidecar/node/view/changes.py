@@ -69,7 +69,7 @@ class Changes(TopicsView):
         """Return whether brokers set timestamps, by the policy or by one left from an earlier topic of this name."""
         if policy is not None and policy.log_append_time is not None:
             return policy.log_append_time
-        left = rooms_of(self._node).governed.catalog.book.exact(name)
+        left = rooms_of(self._node).governed.env.catalog.book.exact(name)
         return None if left is None else left.log_append_time
 
     async def _create(self, wanted: port.NewTopic) -> None:
@@ -137,7 +137,7 @@ class Changes(TopicsView):
                 f"{name} is a shadow, which nobody can write to: govern its source {source.topic.decode()}"
             )
         with _policy_changing(name):
-            await governed.catalog.set(name, change, wanted_generations, by)
+            await governed.env.catalog.set(name, change, wanted_generations, by)
         return replace(await self.described(name), warnings=await self._warnings(name))
 
     async def _warnings(self, name: str) -> list[str]:
@@ -150,7 +150,7 @@ class Changes(TopicsView):
                 names = [each for each in await self.topic_names(governed=True) if each.startswith(name[:-1])]
             there = [topic.name for topic in await self.topics([each for each in names if not each.endswith("*")])]
             governed, upstream = rooms_of(self._node).governed, self._node.upstream
-            with_ids = [topic for topic in there[:_ADVISED] if governed.deduplicates(topic)]
+            with_ids = [topic for topic in there[:_ADVISED] if governed.env.deduplicates(topic)]
             raised = await raise_lags(upstream, with_ids, self._node.hooks)
             return [*raised, *await advice(upstream, there[:_ADVISED])]
         except (UpstreamError, KafkaError, TimeoutError, port.UnavailableError):
@@ -182,7 +182,7 @@ class Changes(TopicsView):
         """Delete the topic's or prefix's own policy. Raises NotFoundError if it has none, GenerationError."""
         await self.catch_up()
         with _policy_changing(name):
-            deleted = await rooms_of(self._node).governed.catalog.delete(name, await self._wanted(name, match), by)
+            deleted = await rooms_of(self._node).governed.env.catalog.delete(name, await self._wanted(name, match), by)
         if not deleted:
             raise port.NotFoundError(f"{name} has no policy of its own")
 

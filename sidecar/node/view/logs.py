@@ -124,7 +124,7 @@ class LogView:
     def _generations(self, topic: str) -> dict[Stamp | None, int]:
         """Return the generations by the stamp under which this node writes now."""
         governed = rooms_of(self._node).governed
-        if governed.policy_of(topic) is None:
+        if governed.env.policy_of(topic) is None:
             return {}
         found = [(part.written_under, part.generation) for part in governed.topic(topic).parts]
         return {taken.stamp: generation for taken, generation in found if taken is not None and generation}

@@ -46,9 +46,9 @@ class TopicsView:
         state = await self._ask(MetadataRequest(None, allow_auto_topic_creation=False))
         names = [topic.name for topic in state if not topic.internal and not topic.name.startswith("__")]
         if governed:
-            names = [name for name in names if rooms.governed.policy_of(name) is not None]
-        policies = rooms.governed.catalog.book
-        waiting = [name for name in policies.topics if rooms.governed.policy_of(name) is not None]
+            names = [name for name in names if rooms.governed.env.policy_of(name) is not None]
+        policies = rooms.governed.env.catalog.book
+        waiting = [name for name in policies.topics if rooms.governed.env.policy_of(name) is not None]
         return sorted({*names, *waiting, *[prefix + "*" for prefix in policies.prefixes]})
 
     async def topics(self, names: Sequence[str], *, producers: bool = False) -> Sequence[port.Topic]:
@@ -67,7 +67,7 @@ class TopicsView:
         if not producers:
             return topics
         shown = [await self._with_producers(topic, found.get(topic.name)) for topic in topics]
-        covering = rooms_of(self._node).governed.catalog.book.covering
+        covering = rooms_of(self._node).governed.env.catalog.book.covering
         return [
             replace(topic, policies=dict(covering(topic.name)), shadow_stats=await self.shadows.stats_of(topic.shadows))
             for topic in shown
@@ -106,15 +106,15 @@ class TopicsView:
         return [topic for topic in state.topics if topic.partitions]
 
     def _prefix(self, name: str) -> port.Topic | None:
-        policy = rooms_of(self._node).governed.catalog.book.exact(name)
+        policy = rooms_of(self._node).governed.env.catalog.book.exact(name)
         return None if policy is None else port.Topic(name, 0, policy)
 
     def _topic(self, name: str, partitions: frozenset[int] | None) -> port.Topic | None:
         governed = rooms_of(self._node).governed
         if partitions is None:  # a policy may be older than its topic: it applies from the first batch on
-            waiting, own = governed.policy_of(name), governed.catalog.book.exact(name)
+            waiting, own = governed.env.policy_of(name), governed.env.catalog.book.exact(name)
             return None if waiting is None or own is None else port.Topic(name, 0, waiting)
-        policy = governed.policy_of(name)
+        policy = governed.env.policy_of(name)
         stands = standing(governed, self._node.nodes, name)
         if policy is None:
             off = State.OFF
@@ -122,7 +122,7 @@ class TopicsView:
                 name, len(partitions), generation=stands.generation, deduplication=off, shadows=self._names(name)
             )
         owners = dict(stands.owners)
-        ids, detail = state_of(governed.topic(name), elsewhere=governed.is_served_elsewhere(name))
+        ids, detail = state_of(governed.topic(name), elsewhere=governed.env.is_served_elsewhere(name))
         return port.Topic(
             name,
             len(partitions),
@@ -160,7 +160,7 @@ class TopicsView:
             self._check_node(name, number)
 
     def _check_node(self, name: str, number: int) -> None:
-        live = rooms_of(self._node).governed.catalog.live
+        live = rooms_of(self._node).governed.env.catalog.live
         if live is None or number not in live.nodes:
             return
         admin = live.nodes[number].admin

@@ -16,7 +16,7 @@ async def deduplicated(
     room: Room, services: Services, partitions: int = 1, *, mode: AccessMode = AccessMode.EXCLUSIVE
 ) -> str:
     name = await asyncio.to_thread(create_topic, services.kafka_bootstrap, partitions)
-    await room.governed.catalog.set(name, PolicyFields(mode, deduplication=True))
+    await room.governed.env.catalog.set(name, PolicyFields(mode, deduplication=True))
     return name
 
 

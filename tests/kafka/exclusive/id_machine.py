@@ -102,12 +102,12 @@ class Machine:
     async def _serve(self, room: Room, until: float, writing: list[asyncio.Task[None]]) -> None:
         """A room's life, and its end: it leaves, or crashes (`CrashedError`), or it is the last one."""
         scene, loop = self._scene, asyncio.get_running_loop()
-        if scene.topic not in room.governed.catalog.book.topics:
-            await room.governed.catalog.set(scene.topic, scene.policy)
+        if scene.topic not in room.governed.env.catalog.book.topics:
+            await room.governed.env.catalog.set(scene.topic, scene.policy)
         end = min(until, loop.time() + self._random.uniform(0.5, 5.0))
         life = Life(room, loop.create_future())
         scene.life.set_result(life)
-        scene.tell("node", room.governed.node_id)
+        scene.tell("node", room.governed.env.node_id)
         while loop.time() < end:
             (step,) = self._random.choices(list(_STEPS), list(_STEPS.values()))
             scene.tell(step.__name__)

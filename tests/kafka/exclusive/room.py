@@ -17,6 +17,7 @@ from metadata.ownership import AccessMode
 from sidecar.changelog import Clock
 from sidecar.cluster.resolver import NameResolver
 from sidecar.exclusive import identity
+from sidecar.exclusive.environment import Environment
 from sidecar.exclusive.governed_topics import GovernedTopics
 from sidecar.exclusive.policies import PolicyFields
 from sidecar.exclusive.producing import ProducingState
@@ -166,7 +167,7 @@ class Party:
         self.governed = ProducingState()
         self.carries_ordinary = True  # refusals are told at once
         self.connection_id = connection
-        self.session = Session.by_connection(room.governed.node_id, room.boot, connection)
+        self.session = Session.by_connection(room.governed.env.node_id, room.boot, connection)
         self.address = f"party {connection}"
         self.producer_id = producer_id
         self.sequence = 0
@@ -289,7 +290,7 @@ class Room:
         return found
 
     async def govern(self, topic: str, mode: AccessMode = AccessMode.EXCLUSIVE) -> None:
-        await self.governed.catalog.set(topic, PolicyFields(mode))
+        await self.governed.env.catalog.set(topic, PolicyFields(mode))
 
     def crash(self) -> None:
         """Nothing is handed back when the room ends."""
@@ -298,7 +299,7 @@ class Room:
     async def gives_up(self, topic: str) -> None:
         """The right to serve a topic goes to whoever asks first, and this node does not know it yet."""
         self.governed.topic(topic).serving = False  # else its next heartbeat takes it again
-        await self.governed.services.store.hand_over(topic, self.governed.node_id, self.boot)
+        await self.governed.env.services.store.hand_over(topic, self.governed.env.node_id, self.boot)
 
     async def idle(self, topic: str) -> GovernedTopic:
         """The topic once nothing is under way."""
@@ -335,13 +336,14 @@ async def composed(
 ) -> AsyncIterator[Room]:
     """The room of these parts, until the end: then everything sent was answered, and nothing unexpected was raised."""
     forwarder, told = Forwarder(parts.upstream, linger=0, buffer_bytes=64 * 1024 * 1024), Told()
-    governed = GovernedTopics(
+    environment = Environment(
         parts.node_services(epoch_records), forwarder, parts.tasks, told, NameResolver(), parts.nodes,
         reconnect_grace=grace, disconnect_grace=disconnect_grace, queue_limit=100,
     )  # fmt: skip
+    governed = GovernedTopics(environment)
     governed.start()
-    membership = parts.membership(governed, lambda: governed.catalog.version)
-    governed.catalog.beat = membership.beat_now
+    membership = parts.membership(governed, lambda: governed.env.catalog.version)
+    governed.env.catalog.beat = membership.beat_now
     await membership.join()
     parts.tasks.start(governed.keep_ids())
     room = Room(governed, parts.gates, told, parts.boot)

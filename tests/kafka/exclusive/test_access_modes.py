@@ -196,7 +196,7 @@ def test_a_waiter_whose_records_time_out_after_a_second_keeps_its_place(
 
 async def handed_back(room: Room, topic: str) -> None:
     """The node loses the right to serve the topic, as when it moves: what Pulsar calls an unload."""
-    live = room.governed.catalog.live
+    live = room.governed.env.catalog.live
     assert live is not None
     served = room.topic(topic)
     room.governed.heard(live, {topic})
@@ -274,7 +274,7 @@ async def test_the_claim_of_one_partition_is_the_claim_of_all_of_them(room: Room
     assert sorted(epoch.taken.partitions) == list(range(10))  # fenced, though nine were never written
     admin = AdminClient({"bootstrap.servers": services.kafka_bootstrap})
     await asyncio.to_thread(admin.create_partitions([NewPartitions(topic, 12)])[topic].result, 20)
-    await room.governed.services.upstream.layout(topic, refresh=True)  # their clients have asked for Metadata
+    await room.governed.env.services.upstream.layout(topic, refresh=True)  # their clients have asked for Metadata
     assert await rival.send(topic, partition=11, sequence=0) == REFUSED
     await until(lambda: owner.send(topic, b"1", partition=11, sequence=0))
     epoch = room.topic(topic).writer.epoch
@@ -303,8 +303,8 @@ async def test_refused_attempts_leave_nothing_behind(room: Room, services: Servi
     assert room.gates.passed == passed  # nobody was asked
     state = served.state
     assert (state.ghosts, state.tainted, state.struck, state.waiting) == ({}, set(), {}, ())
-    assert set(room.governed.producers._of_connection) == {owner.connection_id}
-    assert room.governed.forwarder.held_bytes == 0
+    assert set(room.governed.topics._of_connection) == {owner.connection_id}
+    assert room.governed.env.forwarder.held_bytes == 0
     assert served.generation == 1
 
 

@@ -106,16 +106,16 @@ async def test_ids_that_compaction_took_before_a_snapshot_had_them_stop_the_topi
         while "compaction has removed records" not in (result.message or ""):
             assert result.error == 5
             result = await billing.begin(topic, ids=[2], sequence=0)
-        await second.governed.catalog.set(topic, PolicyFields(deduplication=False))
+        await second.governed.env.catalog.set(topic, PolicyFields(deduplication=False))
         await asyncio.to_thread(configure, kafka, topic, cleanup_policy="delete")
-        await second.governed.catalog.set(topic, PolicyFields(deduplication=True))
+        await second.governed.env.catalog.set(topic, PolicyFields(deduplication=True))
         await until(lambda: billing.send_ids(topic, [3], sequence=0))
 
 
 async def compacted_behind(room: Room, kafka: str) -> str:
     """Write ids to a topic, and have Kafka compact them away."""
     topic = await asyncio.to_thread(create_topic, kafka, 1)
-    await room.governed.catalog.set(topic, PolicyFields(AccessMode.EXCLUSIVE, deduplication=True))
+    await room.governed.env.catalog.set(topic, PolicyFields(AccessMode.EXCLUSIVE, deduplication=True))
     billing = room.connect("billing")
     for number in range(3):
         assert (await write(billing, topic, number))[0] == 0

@@ -33,7 +33,7 @@ def ids_of(room: Room, topic: str) -> TopicIds:
 
 async def knows_policies_of(second: Room, first: Room) -> None:
     async def caught_up() -> bool:
-        return second.governed.catalog.version >= first.governed.catalog.version
+        return second.governed.env.catalog.version >= first.governed.env.catalog.version
 
     await wait_for_async(caught_up, "the policy to be known")
 
@@ -46,7 +46,7 @@ async def leave(party: Party, room: Room, topic: str) -> None:
 async def hand_over(room: Room, topic: str) -> None:
     """Whoever asks next may serve the topic."""
     await room.topic(topic).hand_back()
-    await room.governed.services.store.hand_over(topic, room.governed.node_id, room.boot)
+    await room.governed.env.services.store.hand_over(topic, room.governed.env.node_id, room.boot)
 
 
 async def redis_copy(redis: str, cluster: str, topic: str, put: bytes | None = None) -> bytes:
@@ -262,7 +262,7 @@ async def test_a_shift_of_sequences_for_a_batch_that_failed_counts_for_nothing(
     cluster, kafka, redis = unique("d"), services.kafka_bootstrap, services.redis_url
     async with open_room(kafka, redis, cluster) as first, open_room(kafka, redis, cluster, node_id=2) as second:
         topic = await asyncio.to_thread(create_topic, kafka, 1, **{"max.message.bytes": "115"})
-        await first.governed.catalog.set(topic, PolicyFields(deduplication=True))
+        await first.governed.env.catalog.set(topic, PolicyFields(deduplication=True))
         await knows_policies_of(second, first)
         billing = first.connect("billing")
         for number in range(3):
@@ -328,7 +328,7 @@ async def test_what_a_session_was_refused_in_anothers_partition_is_no_business_o
 ) -> None:
     """Its place there is written down once it owns that one: until then it was taken over again without end."""
     topic = await asyncio.to_thread(create_topic, services.kafka_bootstrap, 2)
-    await room.governed.catalog.set(
+    await room.governed.env.catalog.set(
         topic, PolicyFields(AccessMode.EXCLUSIVE, deduplication=True, scope=Scope.PARTITION)
     )
     neighbour, owner = room.connect("shipping"), room.connect("billing")

@@ -51,7 +51,7 @@ class OnTheWay:
     """Batches that have left and have not reached their leader."""
 
     def __init__(self, room: Room) -> None:
-        self._ship = room.governed.forwarder.ship
+        self._ship = room.governed.env.forwarder.ship
         self._batches: list[tuple[Lane, Append]] = []
 
     def __len__(self) -> int:
@@ -77,7 +77,7 @@ def slow_leader(room: Room) -> Iterator[OnTheWay]:
     batches = OnTheWay(room)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("sidecar.exclusive.epoch.SlotEpoch.append_whole", lambda *_: False)
-        patch.setattr(room.governed.forwarder, "ship", batches.add)
+        patch.setattr(room.governed.env.forwarder, "ship", batches.add)
         yield batches
 
 
@@ -358,7 +358,7 @@ async def test_the_parts_of_a_batch_that_was_too_large_are_no_duplicates_of_it(r
     for written. The others were acknowledged, and nowhere.
     """
     topic = await asyncio.to_thread(create_topic, services.kafka_bootstrap, 1, **{"max.message.bytes": "150"})
-    await room.governed.catalog.set(topic, PolicyFields(AccessMode.EXCLUSIVE, deduplication=True))
+    await room.governed.env.catalog.set(topic, PolicyFields(AccessMode.EXCLUSIVE, deduplication=True))
     billing = room.connect("billing")
     assert (await write(billing, topic, 0))[0] == 0
     with slow_leader(room) as batches:

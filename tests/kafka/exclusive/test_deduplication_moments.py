@@ -255,7 +255,7 @@ async def test_what_fails_while_the_storage_is_away_can_be_sent_again_and_is_the
     kafka = mortal_kafka
     async with open_room(kafka.bootstrap, services.redis_url, unique("h")) as room:
         topic = await asyncio.to_thread(create_topic, kafka.bootstrap, 1)
-        await room.governed.catalog.set(topic, PolicyFields(mode, deduplication=True))
+        await room.governed.env.catalog.set(topic, PolicyFields(mode, deduplication=True))
         billing = room.connect("billing", plain=plain)
         for number in range(3):
             assert (await write(billing, topic, number))[0] == 0

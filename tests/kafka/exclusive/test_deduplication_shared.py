@@ -91,7 +91,7 @@ async def test_many_short_lived_sessions_of_many_names_leave_a_bounded_trace(
     assert ids is not None
     room.sent = deque(maxlen=100)  # the test's own memory
     await come_and_go(room, topic, range(number))
-    opened = dict(room.governed.changelog.view.opened(topic))
+    opened = dict(room.governed.env.changelog.view.opened(topic))
     assert len(opened) <= 66
     assert max(entry.value.ByteSize() for entry in opened.values()) < 20_000
     assert len(ids.of(0).marks) == number
@@ -173,7 +173,7 @@ async def test_owners_of_partitions_are_deduplicated_each(services: Services, un
     async with open_room(kafka, redis, cluster) as first:
         topic = await asyncio.to_thread(create_topic, kafka, 2)
         policy = PolicyFields(AccessMode.EXCLUSIVE, deduplication=True, scope=Scope.PARTITION)
-        await first.governed.catalog.set(topic, policy)
+        await first.governed.env.catalog.set(topic, policy)
         left, right = first.connect("left"), first.connect("right")
         assert (await write(left, topic, 1, 2))[0] == 0
         assert (await write(right, topic, 1, partition=1))[0] == 0
@@ -200,7 +200,7 @@ async def test_a_topic_that_gets_ids_while_it_is_written_knows_what_is_in_its_lo
     billing = room.connect("billing")
     assert (await write(billing, topic, 3, 4))[0] == 0
     assert (await write(billing, topic, 2))[0] == 0  # nobody looks yet
-    await room.governed.catalog.set(topic, PolicyFields(deduplication=True))
+    await room.governed.env.catalog.set(topic, PolicyFields(deduplication=True))
     sequence = billing.sequence
     await until(lambda: billing.send_ids(topic, [4], sequence=sequence))  # the higher id counts, not the newer one
     assert await billing.send_ids(topic, [5], sequence=sequence + 1) == 0
@@ -211,10 +211,10 @@ async def test_without_the_policy_nobody_looks_and_with_it_again_all_is_known(ro
     topic = await deduplicated(room, services)
     billing = room.connect("billing")
     assert (await write(billing, topic, 1))[0] == 0
-    await room.governed.catalog.set(topic, PolicyFields(deduplication=False))
+    await room.governed.env.catalog.set(topic, PolicyFields(deduplication=False))
     await until(lambda: billing.send_ids(topic, [1], sequence=1))
     assert await billing.send_ids(topic, [7], sequence=2) == 0
-    await room.governed.catalog.set(topic, PolicyFields(deduplication=True))
+    await room.governed.env.catalog.set(topic, PolicyFields(deduplication=True))
     await until(lambda: billing.send_ids(topic, [7], sequence=3))
     assert await billing.send_ids(topic, [8], sequence=4) == 0
     assert await log_of(services, topic) == ["1", "1", "7", "8"]
@@ -240,8 +240,8 @@ async def test_ids_that_cannot_be_known_any_more_stop_the_topic_until_somebody_d
             assert result.error == 5
             result = await billing.begin(topic, ids=[2], sequence=0)
         assert second.told.lost
-        await second.governed.catalog.set(topic, PolicyFields(deduplication=False))
-        await second.governed.catalog.set(topic, PolicyFields(deduplication=True))
+        await second.governed.env.catalog.set(topic, PolicyFields(deduplication=False))
+        await second.governed.env.catalog.set(topic, PolicyFields(deduplication=True))
         await until(lambda: billing.send_ids(topic, [3], sequence=0))
 
 
@@ -260,8 +260,8 @@ async def test_what_the_newest_snapshot_has_is_known_after_somebody_decided(serv
     await asyncio.to_thread(delete_records, kafka, topic)
     async with open_room(kafka, redis, cluster, node_id=2, grace=0.1) as second:
         await wait_until_lost(second, topic)
-        await second.governed.catalog.set(topic, PolicyFields(deduplication=False))
-        await second.governed.catalog.set(topic, PolicyFields(deduplication=True))
+        await second.governed.env.catalog.set(topic, PolicyFields(deduplication=False))
+        await second.governed.env.catalog.set(topic, PolicyFields(deduplication=True))
         billing, other = second.connect("billing"), second.connect("other")
         assert await write(billing, topic, 7) == (0, -1)
         assert (await write(other, topic, 1))[1] > 0  # it was in neither: documented
@@ -281,6 +281,6 @@ async def test_a_topic_that_retention_has_shortened_can_get_ids(room: Room, serv
     billing = room.connect("billing")
     assert await billing.send(topic, b"old") == 0
     await asyncio.to_thread(delete_records, services.kafka_bootstrap, topic)
-    await room.governed.catalog.set(topic, PolicyFields(deduplication=True))
+    await room.governed.env.catalog.set(topic, PolicyFields(deduplication=True))
     await until(lambda: billing.send_ids(topic, [1], sequence=1))
     assert (await billing.begin(topic, ids=[1], sequence=2)).base_offset == -1

@@ -19,10 +19,10 @@ async def test_a_topic_whose_owner_outlives_its_policy_is_governed_no_more(room:
     await room.govern(prefix, AccessMode.EXCLUSIVE)
     assert await room.connect("owner").send(name) == 0
     assert room.governed.known_topics() == sorted([own, name])
-    assert await room.governed.catalog.delete(prefix)
+    assert await room.governed.env.catalog.delete(prefix)
 
     async def is_left() -> bool:
         return room.governed.known_topics() == [own]
 
     await wait_for_async(is_left, "the topic to count no more")
-    assert room.governed.changelog.view.ownership(name) is not None, "it had an owner, and is to go on behind that"
+    assert room.governed.env.changelog.view.ownership(name) is not None, "it had an owner, and is to go on behind that"

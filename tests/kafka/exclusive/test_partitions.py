@@ -45,7 +45,7 @@ def topic(services: Services, rest: Rest) -> str:
 
 async def governed(room: Room, services: Services, policy: PolicyFields = EACH) -> str:
     name = await asyncio.to_thread(create_topic, services.kafka_bootstrap)
-    await room.governed.catalog.set(name, policy)
+    await room.governed.env.catalog.set(name, policy)
     return name
 
 
@@ -188,18 +188,18 @@ async def test_where_the_scope_changes_nobody_goes_on_with_what_he_had(room: Roo
     topic = await governed(room, services, WHOLE)
     owner = room.connect("owner")
     assert await owner.send(topic, b"0", sequence=0) == OK
-    await room.governed.catalog.set(topic, EACH)
+    await room.governed.env.catalog.set(topic, EACH)
     one = room.connect("one")
     await until(lambda: one.send(topic, b"1", sequence=0))
     assert await owner.send(topic, b"x", sequence=1) == REFUSED
     await until(lambda: owner.send(topic, b"0", sequence=0, partition=1))
-    await room.governed.catalog.set(topic, WHOLE)
+    await room.governed.env.catalog.set(topic, WHOLE)
     whole = room.connect("whole")
     await until(lambda: whole.send(topic, b"2", sequence=0))
     assert await one.send(topic, b"x", sequence=1) == REFUSED
     assert room.topic(topic).generation == 3
     whole.close()
-    await room.governed.catalog.set(topic, EACH)
+    await room.governed.env.catalog.set(topic, EACH)
     await until(lambda: one.send(topic, b"3", sequence=2))
     found = room.governed.topic(topic)
     assert [part.generation for part in found.parts if part.scope.partition == 0] == [4], "it was not its own between"
@@ -212,13 +212,13 @@ async def test_who_was_deposed_stays_so_and_generations_rise_whatever_the_scope(
     await until(lambda: one.send(topic, b"0", sequence=0))
     assert await fencer.send(topic, b"f", sequence=0) == OK
     assert [(taken, lost) for taken, lost, _ in room.told.depositions] == [(f"{topic}-0", ("one",))]
-    await room.governed.catalog.set(topic, WHOLE)
+    await room.governed.env.catalog.set(topic, WHOLE)
     again = room.connect("one", producer_id=one.producer_id)
     assert await again.send(topic, b"x", sequence=1) == FENCED
     whole = room.connect("whole")
     await until(lambda: whole.send(topic, b"w", sequence=0))
     assert room.topic(topic).generation == 8
-    await room.governed.catalog.set(topic, EACH)
+    await room.governed.env.catalog.set(topic, EACH)
     again = room.connect("one", producer_id=one.producer_id)
     assert await again.send(topic, b"x", sequence=1) == FENCED
     other = room.connect("other")
@@ -240,7 +240,7 @@ async def test_the_slot_of_a_partition_does_not_get_in_behind_an_owner_of_the_wh
         answer = late.begin(topic, b"late")
         await gate.reached()
         await first.gives_up(topic)
-        await second.governed.catalog.set(topic, WHOLE)
+        await second.governed.env.catalog.set(topic, WHOLE)
         owner = second.connect(f"owner;{FENCING}")
         await until(lambda: owner.send(topic, b"0", sequence=0))
         gate.open()

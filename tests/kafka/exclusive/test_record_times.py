@@ -41,13 +41,13 @@ def ago(milliseconds: int) -> int:
 async def topic(services: Services, room: Room) -> str:
     """Its settings are known."""
     name = await governed_in(room, services, 1)
-    room.topic(name).upkeep.read((await read_keep_alives(room.governed.services.upstream, [name]))[name])
+    room.topic(name).upkeep.read((await read_keep_alives(room.governed.env.services.upstream, [name]))[name])
     return name
 
 
 async def remembered(room: Room, topic: str) -> ActiveProducer:
     """What the leader remembers of the owner."""
-    upstream = room.governed.services.upstream
+    upstream = room.governed.env.services.upstream
     leader = (await upstream.layout(topic)).leaders[0]
     answer = (await upstream.call(leader, DescribeProducers({topic: (0,)})))[TopicPartition(topic, 0)]
     (found,) = answer.producers
@@ -75,10 +75,10 @@ async def test_compressed_records_that_were_older_than_their_header_said_get_a_n
 ) -> None:
     owner, governed, old = room.connect("owner"), room.governed, ago(30 * HOUR_MS)
     failures: list[BaseException] = []
-    upstream = governed.services.upstream
+    upstream = governed.env.services.upstream
     assert isinstance(upstream, KafkaUpstream)
 
-    keeper = Keeper(upstream, governed.tasks, governed, lambda name, error: failures.append(error))
+    keeper = Keeper(upstream, governed.env.tasks, governed, lambda name, error: failures.append(error))
     found = room.topic(topic)
     await until(lambda: owner.send(topic, b"0", sequence=0))
     await keeper.look([found])

@@ -35,7 +35,7 @@ def topic(services: Services, rest: Rest) -> str:
 
 
 def slots_of(room: Room, topic: str) -> set[str]:
-    return {slot for slot in room.governed.changelog.view.opened(topic) if slot != "0"}
+    return {slot for slot in room.governed.env.changelog.view.opened(topic) if slot != "0"}
 
 
 # Beside each other --------------------------------------------------------------------------------------------------
@@ -333,7 +333,7 @@ def test_a_mode_on_a_topic_that_is_not_there_or_never_governed_is_refused(connec
 
 async def test_an_admins_policy_comes_before_a_clients_word(room: Room, services: Services) -> None:
     topic = await asyncio.to_thread(create_topic, services.kafka_bootstrap)
-    catalog = room.governed.catalog
+    catalog = room.governed.env.catalog
     assert await asyncio.gather(*[catalog.govern(topic) for _ in range(5)]) == [None] * 5
     assert catalog.version == 2, "once: Redis chose this node, and then gave the change its version"
     assert await catalog.set(topic, PolicyFields(AccessMode.EXCLUSIVE)) == PolicyFields(AccessMode.EXCLUSIVE)
@@ -346,24 +346,24 @@ async def test_an_admins_policy_that_comes_in_between_stands(services: Services,
     async with open_room(kafka, redis, cluster) as first, open_room(kafka, redis, cluster, node_id=2) as second:
         topic = await asyncio.to_thread(create_topic, kafka)
         gate = first.gates.hold("set_policy")
-        asked = asyncio.create_task(first.governed.catalog.govern(topic))
+        asked = asyncio.create_task(first.governed.env.catalog.govern(topic))
         await gate.reached()
         exclusive = PolicyFields(AccessMode.EXCLUSIVE)
-        await second.governed.catalog.set(topic, exclusive)
+        await second.governed.env.catalog.set(topic, exclusive)
         gate.open()
         refused = await asked
         assert refused is not None
         assert refused.code == 5, "it is governed already: come again"
-        assert [room.governed.catalog.book.exact(topic) for room in (first, second)] == [exclusive, exclusive]
+        assert [room.governed.env.catalog.book.exact(topic) for room in (first, second)] == [exclusive, exclusive]
 
 
 async def test_while_redis_is_away_no_client_makes_a_topic_governed(room: Room, services: Services) -> None:
     topic = await asyncio.to_thread(create_topic, services.kafka_bootstrap)
     room.gates.fail("policies", REDIS_AWAY)
-    refused = await room.governed.catalog.govern(topic)
+    refused = await room.governed.env.catalog.govern(topic)
     assert refused is not None
     assert refused.code == 5
-    assert room.governed.catalog.book.effective(topic) is None
+    assert room.governed.env.catalog.book.effective(topic) is None
 
 
 # Nodes that come and go ---------------------------------------------------------------------------------------------

@@ -119,7 +119,7 @@ async def test_what_stands_beside_the_batches_reaches_no_broker(
 
 
 def links(room: Room) -> list[Any]:
-    return [link._connection for link in room.governed.forwarder._links.values()]
+    return [link._connection for link in room.governed.env.forwarder._links.values()]
 
 
 # Who owns, and when it ends -----------------------------------------------------------------------------------------

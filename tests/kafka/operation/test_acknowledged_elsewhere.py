@@ -110,10 +110,10 @@ async def test_an_operators_word_waits_while_the_topic_moves(pair: Pair, monkeyp
         await hand_back()
 
     monkeypatch.setattr(governed, "hand_back", slow)
-    rights: ServingRights = serving.rooms.governed.rights
+    rights: ServingRights = serving.rooms.governed.env.rights
     rights.moving.add(name)
     governed.serving = False
-    moving = asyncio.ensure_future(rights._hand_over(governed, 2))
+    moving = asyncio.ensure_future(rights.hand_over(name, 2, governed.hand_back))
     asked = 0
     check = serving.rooms.catching_up.now
 

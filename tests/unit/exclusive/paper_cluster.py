@@ -423,9 +423,6 @@ class PaperEnvironment(Environment):
     def now(self) -> float:
         return super().now() + self.late
 
-    def unknown(self, name: str, topic: object) -> None:
-        self.hooks.topic_forgotten(name)
-
 
 class Node:
     """A node that has one topic. `held`: bytes that were admitted and not released, by batches of `Client`."""

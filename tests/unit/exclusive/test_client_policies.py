@@ -37,13 +37,13 @@ async def ask(room: Room, topic: str, client_id: str) -> Party:
 
 async def governs(room: Room, topic: str) -> None:
     async def governed() -> bool:
-        return await room.governed.catalog.govern(topic) is None
+        return await room.governed.env.catalog.govern(topic) is None
 
     await wait_for_async(governed, "the topic to be governed")
 
 
 def has_policy(room: Room, topic: str) -> bool:
-    return room.governed.catalog.book.effective(topic) is not None
+    return room.governed.env.catalog.book.effective(topic) is not None
 
 
 async def ends(room: Room, topic: str) -> None:
@@ -108,16 +108,16 @@ async def test_an_operators_policy_stays_also_when_it_was_set_in_the_middle(room
 
         async def looked() -> bool:
             await policies.look()
-            return topic not in room.governed.catalog.by_clients
+            return topic not in room.governed.env.catalog.by_clients
 
         ending = asyncio.create_task(wait_for_async(looked, "the policy to be no client's any more"))
         await gate.reached()
-        await other.governed.catalog.set(topic, PolicyFields(deduplication=True))
+        await other.governed.env.catalog.set(topic, PolicyFields(deduplication=True))
         gate.open()
         await ending
         for each in (room, other):
-            await each.governed.changelog.tailer.read_to_end(10)
-            assert each.governed.catalog.book.exact(topic) == PolicyFields(AccessMode.SHARED, deduplication=True)
+            await each.governed.env.changelog.tailer.read_to_end(10)
+            assert each.governed.env.catalog.book.exact(topic) == PolicyFields(AccessMode.SHARED, deduplication=True)
 
 
 async def test_a_claim_that_comes_in_the_middle_is_made_anew_on_a_topic_without_a_policy(
@@ -160,7 +160,7 @@ async def test_a_node_that_takes_the_topic_in_the_middle_keeps_the_policy_for_it
         await ending
         await room.idle(topic)
         for each in (room, other):
-            await each.governed.changelog.tailer.read_to_end(10)
+            await each.governed.env.changelog.tailer.read_to_end(10)
             assert has_policy(each, topic)
         assert await owner.send(topic) == OK
 

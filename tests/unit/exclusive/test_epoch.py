@@ -42,7 +42,7 @@ async def test_what_comes_to_an_epoch_that_is_over_goes_nowhere(
     written = await world.log(topic, partition)
     batch = batch_of([b"late"], owner.producer_id, 0, 1 - partition, headers=[id_headers(2)])
     answers: list[Outcome] = []
-    assert room.governed.forwarder.admit(len(batch))
+    assert room.governed.env.forwarder.admit(len(batch))
     header = read_header(batch, 0, len(batch))
     epoch.append(partition, header, memoryview(batch), 10_000, Reply(answers.append))
     await wait_until(lambda: answers, "an answer")

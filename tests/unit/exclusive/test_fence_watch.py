@@ -184,7 +184,9 @@ async def test_a_look_notes_what_is_due_and_leaves_what_was_due_before(world: Wo
     name = await world.govern(room)
     assert await room.connect("owner").send(name) == 0
     topic = room.topic(name)
-    watch = FenceWatch(room.governed.services.upstream, room.governed, lambda _, error: room.unexpected.append(error))
+    watch = FenceWatch(
+        room.governed.env.services.upstream, room.governed, lambda _, error: room.unexpected.append(error)
+    )
     await watch.look([topic])
     assert topic.upkeep.cause is None
     await world.delete_records(name)

@@ -33,7 +33,7 @@ def name() -> str:
 
 
 async def govern(room: Room, **fields: Any) -> None:
-    await room.governed.catalog.set(f"{PREFIX}*", PolicyFields(AccessMode.EXCLUSIVE, **fields))
+    await room.governed.env.catalog.set(f"{PREFIX}*", PolicyFields(AccessMode.EXCLUSIVE, **fields))
 
 
 async def write(room: Room, topic: str, partition: int = 0) -> None:
@@ -60,7 +60,7 @@ def in_redis(world: World, topics: Collection[str]) -> list[str]:
 
 async def in_snapshots(room: Room, topic: str) -> set[bytes]:
     """The keys of a topic in the snapshot topic."""
-    changelog, logs = room.governed.changelog, LogReader(room.governed.services.upstream, Channel("test"))
+    changelog, logs = room.governed.env.changelog, LogReader(room.governed.env.services.upstream, Channel("test"))
     place = changelog.snapshots_of(topic)
     end = (await logs.ends(place.topic, [place.partition]))[place.partition]
     found: dict[bytes, bytes | None] = {}
@@ -85,18 +85,18 @@ async def test_topics_that_come_and_go_leave_their_generation_and_nothing_else(r
 
     assert sorted(await forget(room, topics)) == sorted(topics)
 
-    assert [kinds(room.governed.changelog.view, topic) for topic in topics] == [[Kind.OWNERSHIP]] * 2
+    assert [kinds(room.governed.env.changelog.view, topic) for topic in topics] == [[Kind.OWNERSHIP]] * 2
     assert in_redis(world, topics) == []
     assert [await in_snapshots(room, topic) for topic in topics] == [set(), set()]
-    assert not set(topics) & (set(room.governed._topics) | set(room.governed.known_topics()))
-    assert not any(room.governed.changelog.view.opened(topic) for topic in topics)
+    assert not set(topics) & (set(room.governed.topics.named) | set(room.governed.known_topics()))
+    assert not any(room.governed.env.changelog.view.opened(topic) for topic in topics)
     for topic in topics:
-        (entry,) = room.governed.changelog.view.of_topic(topic)
+        (entry,) = room.governed.env.changelog.view.of_topic(topic)
         assert entry.value.generation == 1
         assert len(entry.key.encode()) + entry.value.ByteSize() < len(topic) + 64
     async with world.room(node_id=2) as fresh:
-        assert [kinds(fresh.governed.changelog.view, topic) for topic in topics] == [[Kind.OWNERSHIP]] * 2
-        assert not set(topics) & (set(fresh.governed._topics) | set(fresh.governed.known_topics()))
+        assert [kinds(fresh.governed.env.changelog.view, topic) for topic in topics] == [[Kind.OWNERSHIP]] * 2
+        assert not set(topics) & (set(fresh.governed.topics.named) | set(fresh.governed.known_topics()))
 
 
 async def test_another_node_forgets_the_topic_too(room: Room, world: World, name: str) -> None:
@@ -104,13 +104,13 @@ async def test_another_node_forgets_the_topic_too(room: Room, world: World, name
         await govern(room)
         await world.create(2, name)
         await write(room, name)
-        await other.governed.changelog.tailer.read_to_end(20)
+        await other.governed.env.changelog.tailer.read_to_end(20)
         assert other.governed.known_topics() == [name]
         other.governed.topic(name)
         await world.delete(name)
         assert await forget(room, [name]) == [name]
-        await other.governed.changelog.tailer.read_to_end(20)
-        assert name not in other.governed._topics
+        await other.governed.env.changelog.tailer.read_to_end(20)
+        assert name not in other.governed.topics.named
 
 
 async def test_a_topic_created_anew_later_goes_on_with_its_generation(room: Room, world: World, name: str) -> None:
@@ -137,7 +137,7 @@ async def test_no_generation_of_a_partition_falls_where_one_record_stands_for_al
         owner.close()
     await world.delete(name)
     assert await forget(room, [name]) == [name]
-    assert kinds(room.governed.changelog.view, name) == [Kind.OWNERSHIP]
+    assert kinds(room.governed.env.changelog.view, name) == [Kind.OWNERSHIP]
     assert in_redis(world, [name]) == []
     await world.create(2, name)
     for partition in (0, 1):
@@ -152,7 +152,7 @@ async def test_a_broker_that_knows_the_topic_is_believed(room: Room, world: Worl
     await world.create(2, name)
     await write(room, name)
     assert await forget(room, [name]) == []
-    assert Kind.SERVING in kinds(room.governed.changelog.view, name)
+    assert Kind.SERVING in kinds(room.governed.env.changelog.view, name)
 
 
 async def test_a_topic_that_came_back_between_two_looks_is_not_gone(room: Room, world: World, name: str) -> None:
@@ -167,7 +167,7 @@ async def test_a_topic_that_came_back_between_two_looks_is_not_gone(room: Room, 
     assert await look([]) == []
     await world.delete(name)
     assert await look([name]) == [], "the look before it came back counts no more"
-    assert Kind.SERVING in kinds(room.governed.changelog.view, name)
+    assert Kind.SERVING in kinds(room.governed.env.changelog.view, name)
 
 
 async def test_a_topic_whose_client_is_connected_waits(room: Room, world: World, name: str) -> None:
@@ -205,7 +205,7 @@ async def test_a_topic_created_anew_while_it_is_fenced_keeps_everything(room: Ro
     await world.create(2, name)
     gate.open()
     assert await look == []
-    assert Kind.SERVING in kinds(room.governed.changelog.view, name)
+    assert Kind.SERVING in kinds(room.governed.env.changelog.view, name)
     heir = room.connect("heir")
     await until(lambda: heir.send(name, sequence=0))
     assert room.topic(name).generation == 2
@@ -231,7 +231,7 @@ async def test_who_takes_the_topic_over_in_front_of_the_last_batch_loses_nothing
         assert any(isinstance(error, FencedError) for error in room.told.failures)
         assert await heir.send(name, sequence=1) == OK
         assert rival.topic(name).generation == 2
-        for view in (room.governed.changelog.view, rival.governed.changelog.view):
+        for view in (room.governed.env.changelog.view, rival.governed.env.changelog.view):
             serving = view.serving(name)
             assert serving is not None
             assert serving.value.node == 2

@@ -45,7 +45,7 @@ def kept(room: Room, monkeypatch: pytest.MonkeyPatch) -> Kept:
         monkeypatch.setattr(room.told, hook, getattr(metrics, hook))
     monkeypatch.setattr(keeper, "_READ_S", -1.0)
     monkeypatch.setattr(keeper, "_GONE_S", 0.0)
-    tasks, upstream, told = Tasks(room.unexpected.append), governed.services.upstream, room.told.operation_failed
+    tasks, upstream, told = Tasks(room.unexpected.append), governed.env.services.upstream, room.told.operation_failed
     assert isinstance(upstream, GatedUpstream)
     found = Keeper(upstream, tasks, governed, told)
     return Kept(governed, found, metrics)

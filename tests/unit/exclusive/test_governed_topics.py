@@ -23,22 +23,13 @@ from sidecar.fencing.expiry import DEFAULT_KEEP_ALIVE
 from sidecar.protocol.errors import ErrorCode
 from sidecar.protocol.ids import ProducerEpoch, ProducerId, Stamp
 from sidecar.protocol.session import Caller
-from tests.unit.exclusive.paper_cluster import GRACE_S, TOPIC, Client, Cluster, Node, boot, cluster
+from tests.unit.exclusive.paper_cluster import GRACE_S, TOPIC, Client, Cluster, Node, PaperEnvironment, boot, cluster
 from tests.wait import wait_until
 
 EXCLUSIVE = PolicyFields(AccessMode.EXCLUSIVE)
 
 
-class Room(GovernedTopics):
-    """`late`: by so many seconds its clock is ahead of the loop's."""
-
-    late = 0.0
-
-    def now(self) -> float:
-        return super().now() + self.late
-
-
-def room(paper: Cluster) -> tuple[Node, Room]:
+def room(paper: Cluster) -> tuple[Node, GovernedTopics]:
     """A node with its whole room, which has read the ownership topic."""
     node = paper.node()
     changelog: Any = node.changelog
@@ -50,12 +41,12 @@ def room(paper: Cluster) -> tuple[Node, Room]:
     changelog.subscribe = subscribe
     forwarder: Any = node
     hooks: Any = node.hooks
-    governed = Room(
+    node.env = PaperEnvironment(
         node.env.services, forwarder, node.tasks, hooks, NameResolver(), node.nodes,
         reconnect_grace=GRACE_S, disconnect_grace=0.0, queue_limit=3,
     )  # fmt: skip
+    governed = GovernedTopics(node.env)
     governed.start()
-    node.env = governed  # type: ignore[assignment] # pyright: ignore[reportAttributeAccessIssue]
     return node, governed
 
 
@@ -68,7 +59,7 @@ def writes(paper: Cluster, *nodes: Node, name: str = TOPIC, policy: PolicyFields
 
 
 @asynccontextmanager
-async def owned() -> AsyncIterator[tuple[Cluster, Node, Room, Client]]:
+async def owned() -> AsyncIterator[tuple[Cluster, Node, GovernedTopics, Client]]:
     """A node at which a client owns the topic."""
     async with cluster() as paper:
         node, governed = room(paper)
@@ -86,14 +77,14 @@ async def live(paper: Cluster, node: int = 1) -> Any:
 async def test_a_policy_governs_its_topics_until_it_is_deleted() -> None:
     async with owned() as (paper, node, governed, owner):
         changes: list[tuple[str, int | None]] = []
-        governed.watchers.append(lambda *change: changes.append(change))
-        assert governed.resolver.kind(TOPIC.encode()) is TopicKind.GOVERNED
+        governed.env.watchers.append(lambda *change: changes.append(change))
+        assert governed.env.resolver.kind(TOPIC.encode()) is TopicKind.GOVERNED
         assert (governed.known_topics(), governed.served_topics(), governed.serves(TOPIC)) == ([TOPIC], [TOPIC], True)
         assert [record.session for record in governed.owned()] == ["pid:7"]
         assert governed.whole(TOPIC) is node.topic
         writes(paper, node, policy=None)
         assert (governed.known_topics(), governed.served_topics(), governed.serves(TOPIC)) == ([], [], False)
-        assert governed.resolver.kind(TOPIC.encode()) is TopicKind.ORDINARY
+        assert governed.env.resolver.kind(TOPIC.encode()) is TopicKind.ORDINARY
         assert (TOPIC, None) in changes
         assert node.topic.is_dropped
         await wait_until(lambda: not node.topic.serving, "it serves it no more")
@@ -108,7 +99,7 @@ async def test_a_policy_that_changes_leaves_the_owner_unless_the_scope_does() ->
         assert governed.topic(TOPIC) is first
         assert await owner.send(node, 2) == 0
         changes: list[tuple[str, int | None]] = []
-        governed.watchers.append(lambda *change: changes.append(change))
+        governed.env.watchers.append(lambda *change: changes.append(change))
         writes(paper, node, policy=PolicyFields(AccessMode.EXCLUSIVE, scope=Scope.PARTITION))
         found = governed.topic(TOPIC)
         assert isinstance(found, PartitionedTopic)
@@ -124,9 +115,9 @@ async def test_a_node_begins_with_what_the_log_says() -> None:
         paper.move(other)
         assert later.known_topics() == [TOPIC]
         assert later.serves(TOPIC) is False
-        other.topic = later._topics[TOPIC]
+        other.topic = later.topics.named[TOPIC]
         assert await Client(8).send(other, 2) != 0, "its owner may come back"
-        later.late = GRACE_S
+        other.env.late = GRACE_S
         assert await Client(8).send(other, 2) == 0
 
 
@@ -150,14 +141,14 @@ async def test_fences_are_kept_of_topics_that_are_served_and_of_those_that_nobod
         assert later.kept_topics() == [], "another node serves it"
         node.read()
         paper.redis.move(None)
-        later.late += 60
+        other.env.late += 60
         later.heard(await live(paper, other.number), set())
         other.learn_of()
         assert [topic.name for topic in later.kept_topics()] == [TOPIC]
         assert not later.serves(TOPIC)
         later.assume(DEFAULT_KEEP_ALIVE)
         assert all(topic.upkeep.terms == DEFAULT_KEEP_ALIVE for topic in later.kept_topics())
-        later.draining = True
+        later.env.draining = True
         assert later.kept_topics() == []
 
 
@@ -182,7 +173,7 @@ async def test_a_topic_that_its_node_has_forgotten_is_forgotten_by_others(how: s
         found = later.topic(TOPIC)
         node.whole.reopen()
         assert await owner.send(node, 2) == 0
-        assert later.bindings.check(Client(7).session, Caller("User:app", "stranger")) is not None
+        assert later.env.bindings.check(Client(7).session, Caller("User:app", "stranger")) is not None
         if how == "serving":
             found.serving = True
         elif how == "a client waits":
@@ -196,8 +187,8 @@ async def test_a_topic_that_its_node_has_forgotten_is_forgotten_by_others(how: s
         paper.kafka.append_records([record.encode()], Stamp(ProducerId(serving.value.producer_id), ProducerEpoch(9)))
         other.read()
         stranger = Caller("User:app", "stranger")
-        assert later.bindings.check(Client(7).session, stranger) is None, "what was bound by it is free"
-        assert (TOPIC in later._topics) is (how != "idle")
+        assert later.env.bindings.check(Client(7).session, stranger) is None, "what was bound by it is free"
+        assert (TOPIC in later.topics.named) is (how != "idle")
         assert other.reports("topic_forgotten") == ([(TOPIC,)] if how == "idle" else [])
 
 
@@ -207,7 +198,7 @@ async def test_a_node_that_drains_hands_all_back_and_hears_no_more() -> None:
         sent = owner.offer(node, 2)
         draining = asyncio.create_task(governed.drain())
         await asyncio.sleep(0)
-        assert (governed.draining, draining.done()) == (True, False), "a batch is in flight"
+        assert (governed.env.draining, draining.done()) == (True, False), "a batch is in flight"
         paper.kafka.deliver()
         paper.kafka.holding = False
         await draining
@@ -236,8 +227,8 @@ async def test_a_topic_that_is_placed_on_another_node_moves_there_unless_that_en
         assert paper.redis.serving == {TOPIC: node.number}, "the set of nodes is new"
         await asyncio.sleep(2 * paper.redis.lease_ms / 1000)
         governed.heard(await live(paper), set())
-        assert (governed.served_topics(), governed.rights.moving) == ([], {TOPIC})
-        await wait_until(lambda: not governed.rights.moving, "the move")
+        assert (governed.served_topics(), governed.env.rights.moving) == ([], {TOPIC})
+        await wait_until(lambda: not governed.env.rights.moving, "the move")
         assert paper.redis.serving == {TOPIC: other.number}
         assert await owner.send(other, 2) == 0
         assert other.whole.generation == 1
@@ -251,8 +242,8 @@ async def test_at_most_sixteen_topics_move_at_once() -> None:
         governed.heard(await live(paper), set())
         await asyncio.sleep(2 * paper.redis.lease_ms / 1000)
         governed.heard(await live(paper), set())
-        assert len(governed.rights.moving) == 16
-        await wait_until(lambda: not governed.rights.moving, "the moves")
+        assert len(governed.env.rights.moving) == 16
+        await wait_until(lambda: not governed.env.rights.moving, "the moves")
 
 
 async def test_a_plain_owner_stays_at_its_node() -> None:
@@ -265,4 +256,4 @@ async def test_a_plain_owner_stays_at_its_node() -> None:
         governed.heard(await live(paper), set())
         await asyncio.sleep(2 * paper.redis.lease_ms / 1000)
         governed.heard(await live(paper), set())
-        assert (governed.served_topics(), governed.rights.moving) == ([TOPIC], set())
+        assert (governed.served_topics(), governed.env.rights.moving) == ([TOPIC], set())

@@ -97,8 +97,8 @@ class Node:
         self.view = View()
         hooks = SimpleNamespace(fence_renewed=lambda *renewal: self.renewals.append(renewal))
         governed: Any = SimpleNamespace(
-            kept_topics=lambda: self.topics, assume=self.assumed.append, gone=self.gone.append, hooks=hooks,
-            changelog=SimpleNamespace(view=self.view),
+            kept_topics=lambda: self.topics, assume=self.assumed.append, gone=self.gone.append,
+            env=SimpleNamespace(hooks=hooks, changelog=SimpleNamespace(view=self.view)),
         )  # fmt: skip
         upstream: Any = SimpleNamespace(refresh_soon=lambda _: None, layout=self._layout)
         self.crashes: list[BaseException] = []

@@ -31,7 +31,7 @@ async def world() -> AsyncIterator[World]:
 @pytest.fixture
 async def kept(room: Room) -> AsyncIterator[Room]:
     """A room with its keeper at work."""
-    upstream, tasks = room.governed.services.upstream, Tasks(room.unexpected.append)
+    upstream, tasks = room.governed.env.services.upstream, Tasks(room.unexpected.append)
     assert isinstance(upstream, Upstream)
     keeper = Keeper(upstream, tasks, room.governed, lambda topic, error: room.unexpected.append(error))
     tasks.start(keeper.run())

@@ -50,7 +50,7 @@ async def test_a_client_that_is_gone_when_its_takeover_ends_does_not_keep_the_to
     room: Room, topic: str, step: str, plain: bool
 ) -> None:
     first, second = room.connect("first", plain=plain), room.connect("second")
-    await room.governed.services.upstream.layout(topic, refresh=True)  # their clients have asked for Metadata
+    await room.governed.env.services.upstream.layout(topic, refresh=True)  # their clients have asked for Metadata
     gate = room.gates.hold(step)
     first.begin(topic)
     await gate.reached()
@@ -241,7 +241,7 @@ async def test_a_takeover_that_redis_does_not_hear_of_is_one_all_the_same(
 async def test_an_owner_whom_only_redis_knows_may_come_back_before_anybody_else(room: Room, topic: str) -> None:
     """Redis was filled from a changelog that this node has not read so far."""
     held = Ownership(topic, Generation(7), 10**9, "pid:77", "elder", node_id=1)
-    await room.governed.services.store.publish(held, None)
+    await room.governed.env.services.store.publish(held, None)
     newcomer = room.connect("newcomer")
     answer = await newcomer.begin(topic, sequence=0)
     assert (answer.error, answer.message) == (AGAIN, "elder may still come back to the topic")
@@ -251,7 +251,7 @@ async def test_an_owner_whom_only_redis_knows_may_come_back_before_anybody_else(
 
 async def test_a_generation_that_is_too_low_for_redis_is_refused_and_not_asked_for_ever(room: Room, topic: str) -> None:
     held = Ownership(topic, Generation(7), 10**9, "pid:77", "elder", node_id=1)
-    await room.governed.services.store.publish(held, None)
+    await room.governed.env.services.store.publish(held, None)
     assert await room.connect("x;generation=5").send(topic) == REFUSED
     assert room.gates.passed.count("claim") <= 3
 
@@ -260,7 +260,7 @@ async def test_a_claim_that_is_under_way_elsewhere_is_waited_for(room: Room, top
     rival = ClaimRequest(
         topic, b"0123456789abcdef", 1, room.boot, "pid:88", "rival", AccessMode.EXCLUSIVE, 500, topic=topic
     )
-    store = room.governed.services.store
+    store = room.governed.env.services.store
     assert (await store.claim(rival)).generation == 1
     newcomer = room.connect("newcomer")
     assert await newcomer.send(topic, sequence=0) == BUSY
@@ -269,7 +269,7 @@ async def test_a_claim_that_is_under_way_elsewhere_is_waited_for(room: Room, top
 
 
 async def test_a_topic_that_another_node_serves_is_not_taken(room: Room, topic: str) -> None:
-    store = room.governed.services.store
+    store = room.governed.env.services.store
     other = Registration(node_id=2, boot="ab" * 8, host="127.0.0.1", port=2, position=10**9, policy_version=10**6)
     await store.heartbeat(other)
     await store.serve(topic, 2, other.boot, last_node=None)
@@ -317,9 +317,9 @@ async def test_a_topic_that_does_not_exist_is_refused_and_forgotten(room: Room) 
     for number in range(20):
         assert await party.send(f"{prefix}{number}", sequence=0) == UNKNOWN_TOPIC
     assert await party.send(f"{prefix}0", sequence=0) == UNKNOWN_TOPIC
-    assert not [name for name in room.governed._topics if name.startswith(prefix)]
+    assert not [name for name in room.governed.topics.named if name.startswith(prefix)]
     assert not [name for name in room.governed.served_topics() if name.startswith(prefix)]
-    assert sum(map(len, room.governed.producers._of_connection.values())) == 0
+    assert sum(map(len, room.governed.topics._of_connection.values())) == 0
 
 
 async def test_a_topic_that_is_created_after_its_first_batch_is_governed(room: Room, world: World) -> None:
@@ -475,7 +475,7 @@ async def test_a_new_producer_id_that_struck_back_is_deposed_on_other_connection
 async def test_the_node_lost_the_right_to_serve_and_gives_the_topic_back(room: Room, topic: str) -> None:
     owner = room.connect("owner")
     assert await owner.send(topic, sequence=0) == OK
-    live = room.governed.catalog.live
+    live = room.governed.env.catalog.live
     assert live is not None
     room.governed.heard(live, {topic})
     answers = [owner.begin(topic, sequence=i) for i in range(1, 4)]
@@ -507,7 +507,7 @@ async def test_nothing_grows_with_connections_that_came_and_went(room: Room, top
         party.close()
     state = room.topic(topic).state
     assert (state.ghosts, state.tainted, state.struck) == ({}, set(), {})
-    assert set(room.governed.producers._of_connection) == {owner.connection_id}
+    assert set(room.governed.topics._of_connection) == {owner.connection_id}
 
 
 # A policy that one half of the cluster has -------------------------------------------------------------------------
@@ -517,7 +517,7 @@ async def test_a_policy_whose_node_died_before_it_was_written_down_is_written_do
     room: Room, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     topic = await world.create(1)
-    policies, store = room.governed.catalog, room.governed.services.store
+    policies, store = room.governed.env.catalog, room.governed.env.services.store
     decided = PolicyFields(AccessMode.EXCLUSIVE, deduplication=True)
     await store.set_policy(topic, decided.body(), policies._known(), b"of-a-dead-node-1")
     refused = await policies.govern(topic)
@@ -541,7 +541,7 @@ async def test_of_nodes_that_are_asked_at_once_one_writes_a_first_policy_down(ro
         assert "InitProducerId" not in other.gates.passed
         gate.open()
         assert await first
-        await other.governed.services.changelog.tailer.read_to_end(10)
+        await other.governed.env.services.changelog.tailer.read_to_end(10)
         assert await settled(other, topic)
         assert await written(room, topic) == [AccessMode.SHARED]
 
@@ -553,7 +553,7 @@ async def test_the_first_policy_of_a_node_that_is_late_does_not_undo_what_anothe
     topic = await world.create(1)
     async with world.room(node_id=2) as other:
         gate = room.gates.hold("ProduceBatch")
-        late = asyncio.create_task(room.governed.catalog.govern(topic))
+        late = asyncio.create_task(room.governed.env.catalog.govern(topic))
         await gate.reached()
         await wait_for_async(lambda: settled(other, topic), "another node to finish the policy")
         await other.govern(topic)
@@ -564,7 +564,7 @@ async def test_the_first_policy_of_a_node_that_is_late_does_not_undo_what_anothe
         assert await written(room, topic) == [AccessMode.SHARED, AccessMode.EXCLUSIVE]
         assert await settled(room, topic)
         for each in (room, other):
-            assert each.governed.catalog.book.exact(topic) == PolicyFields(AccessMode.EXCLUSIVE)
+            assert each.governed.env.catalog.book.exact(topic) == PolicyFields(AccessMode.EXCLUSIVE)
 
 
 async def test_what_an_operator_sets_meanwhile_is_not_replaced_by_what_a_dead_node_decided(
@@ -572,7 +572,7 @@ async def test_what_an_operator_sets_meanwhile_is_not_replaced_by_what_a_dead_no
 ) -> None:
     monkeypatch.setattr(catalog, "_FINISH_S", 0.0)
     topic = await world.create(1)
-    policies, store = room.governed.catalog, room.governed.services.store
+    policies, store = room.governed.env.catalog, room.governed.env.services.store
     await store.set_policy(topic, PolicyFields(AccessMode.SHARED).body(), policies._known(), b"of-a-dead-node-1")
     assert not await settled(room, topic)
     gate = room.gates.hold("InitProducerId")
@@ -588,12 +588,12 @@ async def test_what_an_operator_sets_meanwhile_is_not_replaced_by_what_a_dead_no
 
 async def test_of_two_changes_of_a_policy_at_once_none_is_lost(room: Room, world: World, topic: str) -> None:
     """The one that began first and is written last is made again, on top of the other."""
-    policies = room.governed.catalog
+    policies = room.governed.env.catalog
     async with world.room(node_id=2) as other:
         gate = room.gates.hold("ProduceBatch")
         first = asyncio.create_task(policies.set(topic, PolicyFields(exclusive_reader=True)))
         await gate.reached()
-        await other.governed.catalog.set(topic, PolicyFields(deduplication=True))
+        await other.governed.env.catalog.set(topic, PolicyFields(deduplication=True))
         gate.open()
         await first
         both = PolicyFields(AccessMode.EXCLUSIVE, deduplication=True, exclusive_reader=True)
@@ -603,11 +603,11 @@ async def test_of_two_changes_of_a_policy_at_once_none_is_lost(room: Room, world
 
 async def written(room: Room, topic: str) -> list[AccessMode | None]:
     """The modes that the changelog's records of a policy have, None for a deletion."""
-    changelog = room.governed.services.changelog
+    changelog = room.governed.env.services.changelog
     end = await changelog.tailer.read_to_end(10)
-    layout = await room.governed.services.upstream.layout(changelog.partition.topic)
+    layout = await room.governed.env.services.upstream.layout(changelog.partition.topic)
     request = FetchPartition(changelog.partition, Offset(0), max_wait_ms=0, max_bytes=10 * 1024 * 1024)
-    fetched = await room.governed.services.upstream.call(layout.leaders[0], request)
+    fetched = await room.governed.env.services.upstream.call(layout.leaders[0], request)
     batches = list(read_batches(fetched.records))
     assert batches[-1].next_offset == end
     key = Key(Kind.POLICY, topic).encode()
@@ -618,4 +618,4 @@ async def written(room: Room, topic: str) -> list[AccessMode | None]:
 
 
 async def settled(room: Room, topic: str) -> bool:
-    return await room.governed.catalog.govern(topic) is None
+    return await room.governed.env.catalog.govern(topic) is None

@@ -24,14 +24,8 @@ FENCING, WAITING = AccessMode.EXCLUSIVE_WITH_FENCING, AccessMode.WAIT_FOR_EXCLUS
 def owners(node: Node) -> tuple[TopicOwners, list[int]]:
     """Claims at a node, and the connections that are connected with its topic."""
     connected: list[int] = []
-    governed = SimpleNamespace(
-        catalog=node.env.catalog,
-        draining=False,
-        topic=lambda name: node.topic,
-        mode_of=node.env.mode_of,
-        is_served_elsewhere=node.env.is_served_elsewhere,
-        producers=SimpleNamespace(connected=lambda connection, topic: connected.append(connection)),
-    )
+    topics = SimpleNamespace(connected=lambda connection, topic: connected.append(connection))
+    governed = SimpleNamespace(env=node.env, topic=lambda name: node.topic, topics=topics)
     return TopicOwners(cast(Any, governed)), connected
 
 

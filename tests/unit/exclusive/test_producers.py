@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from sidecar.exclusive.producers import Producers
 from sidecar.exclusive.producing import ProducingState
+from sidecar.exclusive.registry import Registry
 from sidecar.forwarder.outcome import Outcome
 from sidecar.network.aside import Allowance
 from sidecar.network.tasks import Tasks
@@ -35,26 +36,28 @@ class Topic:
         return True
 
 
-class Topics:
-    """One governed topic."""
+class Node:
+    """What the producers of a node need of it."""
 
     draining = False
-    tasks = None
     services = SimpleNamespace(upstream=SimpleNamespace(has_partition=lambda _topic, _partition: True))
+    forwarder = SimpleNamespace(admit=lambda _size: True)
+    bindings = SimpleNamespace(connection_closed=lambda _: None)
 
     def __init__(self) -> None:
-        self.one = Topic()
-        self.forwarder = SimpleNamespace(admit=lambda _size: True)
-        self.by_name = {TOPIC: self.one}
-
-    def topic(self, _name: str) -> Topic:
-        return self.one
-
-    def missing(self, _name: bytes) -> None:
-        """Not looked at."""
+        self.failures: list[BaseException] = []
+        self.tasks, self.watchers = Tasks(self.failures.append), list[object]()
 
     def now(self) -> float:
         return 0.0
+
+
+def node_with(topic: Any) -> tuple[Any, Registry, Producers]:
+    """A node that has one topic."""
+    environment: Any = Node()
+    topics = Registry(environment)
+    topics.by_name[TOPIC] = topics.named[TOPIC.decode()] = topic
+    return environment, topics, Producers(environment, topics)
 
 
 class Client:
@@ -76,14 +79,12 @@ class Client:
         return self.alive
 
 
-def appended(client: Any) -> tuple[Topics, Producers, list[ProduceResult]]:
+def appended(client: Any) -> tuple[Topic, Registry, list[ProduceResult]]:
     """One batch of a client, and its answers."""
-    topics: Any = Topics()
-    producers = Producers(topics)
-    answers: list[ProduceResult] = []
-    found = batch(recs(1))
+    topic, answers, found = Topic(), list[Any](), batch(recs(1))
+    _, topics, producers = node_with(topic)
     producers.append(client, ProducePart(TOPIC, 0, 0, len(found)), found, 1_000, answers.append)
-    return topics, producers, answers
+    return topic, topics, answers
 
 
 class Parts:
@@ -96,12 +97,9 @@ class Parts:
 
 async def test_the_end_of_a_client_of_a_topic_with_many_partitions_leaves_turns_to_others() -> None:
     """A topic may have 100,000 partitions with their own owners."""
-    failed: list[BaseException] = []
-    topics: Any = Topics()
-    topics.tasks, topics.bindings = Tasks(failed.append), SimpleNamespace(connection_closed=lambda _: None)
     topic: Any = Parts(10_000)
-    producers = Producers(topics)
-    producers.connected(7, topic)
+    node, topics, producers = node_with(topic)
+    topics.connected(7, topic)
     producers.connection_closed(7)
     longest, seen = len(topic.closed), len(topic.closed)
     while len(topic.closed) < 10_000:
@@ -109,20 +107,18 @@ async def test_the_end_of_a_client_of_a_topic_with_many_partitions_leaves_turns_
         longest, seen = max(longest, len(topic.closed) - seen), len(topic.closed)
     assert longest <= 100
     assert set(topic.closed) == {7}
-    await topics.tasks.cancel()
-    assert not failed
+    await node.tasks.cancel()
+    assert not node.failures
 
 
 def test_a_batch_registers_its_client_with_the_topic() -> None:
-    topics, producers, answers = appended(Client(alive=True))
-    one: Any = topics.one
-    assert (topics.one.taken, answers) == (1, [])
-    assert producers.has_clients(one)
+    topic, topics, answers = appended(Client(alive=True))
+    assert (topic.taken, answers) == (1, [])
+    assert topics.claimed_by(Client.connection_id) == 1
 
 
 def test_for_a_client_that_went_before_its_batch_was_taken_up_nothing_is_begun() -> None:
     """A large request is taken up in slices: its client may go between two of them."""
-    topics, producers, answers = appended(Client(alive=False))
-    one: Any = topics.one
-    assert (topics.one.taken, [each.error for each in answers]) == (0, [Outcome(ErrorCode.NETWORK_EXCEPTION).error])
-    assert not producers.has_clients(one)
+    topic, topics, answers = appended(Client(alive=False))
+    assert (topic.taken, [each.error for each in answers]) == (0, [Outcome(ErrorCode.NETWORK_EXCEPTION).error])
+    assert topics.claimed_by(Client.connection_id) == 0

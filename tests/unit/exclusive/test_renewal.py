@@ -89,7 +89,7 @@ async def log_of(world: World, topic: str) -> list[int]:
 
 async def governed(room: Room, world: World, policy: PolicyFields) -> str:
     topic = await world.create(1)
-    await room.governed.catalog.set(topic, policy)
+    await room.governed.env.catalog.set(topic, policy)
     return topic
 
 
@@ -196,7 +196,7 @@ async def test_where_the_policy_changes_during_a_replacement_the_new_one_holds(r
     party = owner.party
     renewing = party.begin(topic, ids=[LIMIT], sequence=LIMIT)
     await gate.reached()
-    await room.governed.catalog.set(topic, PolicyFields(AccessMode.EXCLUSIVE, deduplication=True))
+    await room.governed.env.catalog.set(topic, PolicyFields(AccessMode.EXCLUSIVE, deduplication=True))
     gate.open()
     if (await renewing).error != OK:
         await until(lambda: party.send_ids(topic, [LIMIT], sequence=LIMIT))
@@ -240,7 +240,7 @@ async def test_a_client_whose_sequences_wrap_goes_on_through_epochs_and_takeover
         stamp = Stamp(ProducerId(party.producer_id), ProducerEpoch(0))
         sent = await world.kafka.produce(TopicPartition(topic, 0), stamp, first, b"0")  # while it has no policy
         assert sent.error == OK
-        await room.governed.catalog.set(topic, policy)
+        await room.governed.env.catalog.set(topic, policy)
         writer = Writer(party, topic, policy, first, sent=1)
         for _ in range(12 // records):
             async with asyncio.timeout(20):
@@ -268,8 +268,8 @@ class NobodysLane:
 async def test_the_numbers_of_a_plain_session_wrap_as_kafka_counts(room: Room, world: World) -> None:
     """2^31 - 3 and five records end with 1; what follows is 2."""
     topic = await world.create(1)
-    forwarder = room.governed.forwarder
-    await room.governed.services.upstream.layout(topic, refresh=True)
+    forwarder = room.governed.env.forwarder
+    await room.governed.env.services.upstream.layout(topic, refresh=True)
     stamp = Stamp(ProducerId(77), ProducerEpoch(0))
     lane = forwarder.lane(topic.encode(), 0, stamp, PlainSequences(StampedSequence(MODULUS - 3)), NobodysLane())
     loop, written = asyncio.get_running_loop(), 0

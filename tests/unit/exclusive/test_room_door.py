@@ -132,7 +132,7 @@ def test_a_client_owns_what_it_writes_to_until_its_connection_ends() -> None:
         owner, rival = Producer(setup, 7), Producer(setup, 8)
         assert [(await owner.answered(value))[1] for value in (1, 2)] == [0, 0]
         topic = setup.room.topic(TOPIC)
-        assert setup.room.producers.has_clients(topic)
+        assert setup.room.topics.has_clients(topic)
         assert (await rival.answered(3))[1] == ErrorCode.POLICY_VIOLATION
         owner.alive = False
         setup.room.producers.connection_closed(owner.connection_id)
@@ -141,7 +141,7 @@ def test_a_client_owns_what_it_writes_to_until_its_connection_ends() -> None:
         assert codes == [NOT_NOW, 0], "it comes again behind the one that was refused"
         assert setup.paper.kafka.log().values == [1, 2, 4]
         setup.room.producers.connection_closed(rival.connection_id)
-        assert not setup.room.producers.has_clients(topic)
+        assert not setup.room.topics.has_clients(topic)
 
     play(story)
 
@@ -197,7 +197,7 @@ def test_a_batch_of_a_client_that_left_while_it_waited_begins_nothing() -> None:
         setup.may_answer.set()
         await asyncio.sleep(1)
         assert setup.paper.kafka.log().values == []
-        assert not setup.room.producers.has_clients(setup.room.topic(TOPIC))
+        assert not setup.room.topics.has_clients(setup.room.topic(TOPIC))
 
     play(story)
 
@@ -218,9 +218,9 @@ def test_a_node_takes_no_batch_that_it_cannot_serve() -> None:
         assert (await owner.answered(1, sequence=0))[1] == ErrorCode.NOT_ENOUGH_REPLICAS
         setup.is_full = False
         assert (await owner.answered(1, sequence=0))[1] == 0
-        setup.room.draining = True
+        setup.room.env.draining = True
         assert (await owner.answered(2, sequence=1))[1] == ErrorCode.NOT_LEADER_OR_FOLLOWER
-        setup.room.draining = False
+        setup.room.env.draining = False
         writes(setup.paper, setup.node, policy=None)
         await asyncio.sleep(1)
         assert (await owner.answered(2, sequence=1))[1] == ErrorCode.NOT_LEADER_OR_FOLLOWER, "its policy has ended"
@@ -295,7 +295,7 @@ def test_what_was_refused_under_a_producer_id_before_kafka_gave_it_to_a_client_i
         owner, early = Producer(setup, 7), Producer(setup, 8)
         await owner.answered(1)
         assert (await early.answered(2))[1] == ErrorCode.POLICY_VIOLATION
-        topic: Any = next(iter(setup.room.by_name.values()))
+        topic: Any = next(iter(setup.room.topics.by_name.values()))
         assert topic.refusals.has(Session("pid:8"), topic.scope)
         client: Any = owner
         setup.room.producers.initialised(client, 8, None)

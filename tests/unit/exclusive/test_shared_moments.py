@@ -59,7 +59,7 @@ async def test_a_session_that_finds_a_new_partition_deposes_nobody_who_took_the_
     writer = room.connect("writer")
     assert await writer.send(topic, b"0") == OK
     await world.grow(topic, 2)
-    await room.governed.services.upstream.layout(topic, refresh=True)  # its client has asked for Metadata
+    await room.governed.env.services.upstream.layout(topic, refresh=True)  # its client has asked for Metadata
     gate = room.gates.hold("layout")
     late = writer.begin(topic, b"late", partition=1, sequence=0)
     await gate.reached()
@@ -76,7 +76,7 @@ async def test_nor_while_a_claim_is_past_its_commit_point(room: Room, world: Wor
     writer = room.connect("writer")
     assert await writer.send(topic, b"0") == OK
     await world.grow(topic, 2)
-    await room.governed.services.upstream.layout(topic, refresh=True)  # its client has asked for Metadata
+    await room.governed.env.services.upstream.layout(topic, refresh=True)  # its client has asked for Metadata
     told, layout = room.gates.hold("publish"), room.gates.hold("layout")
     late = writer.begin(topic, b"late", partition=1, sequence=0)
     await layout.reached()

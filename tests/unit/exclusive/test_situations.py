@@ -25,7 +25,7 @@ FENCING = "mode=exclusive_with_fencing"
 
 
 async def owner_in_redis(room: Room, topic: str) -> str | None:
-    stored = (await room.governed.services.store.ownership(topic)).owner
+    stored = (await room.governed.env.services.store.ownership(topic)).owner
     return None if stored is None else stored.session
 
 

@@ -105,7 +105,7 @@ async def test_a_producer_id_that_was_claimed_by_request_stays_its_clients_when_
 async def test_a_claim_that_says_whose_the_producer_id_is_costs_no_second_takeover(room: Room, world: World) -> None:
     topic = await world.govern(room)
     owner = room.connect("billing")
-    room.governed.bindings.given(owner.producer_id, owner.caller)
+    room.governed.env.bindings.given(owner.producer_id, owner.caller)
     await claim_for(room, topic, owner)
     taken = room.topic(topic).taken
     assert await owner.send(topic) == 0
@@ -119,7 +119,7 @@ async def test_who_claims_by_request_for_anothers_producer_id_does_not_write_und
     name = await world.govern(room)
     owner = room.connect("billing")
     stranger = room.connect("attacker", producer_id=owner.producer_id)
-    room.governed.bindings.given(owner.producer_id, owner.caller)
+    room.governed.env.bindings.given(owner.producer_id, owner.caller)
     await claim_for(room, name, stranger)
     holder = room.topic(name).state.holder
     assert holder is not None
@@ -290,7 +290,7 @@ async def test_a_partition_that_is_not_there_is_no_business_of_the_topic(
     assert await owner.send(topic) == 0
     assert await rival.send(topic, partition=partition) == UNKNOWN
     assert await owner.send(topic, partition=partition, sequence=1) == UNKNOWN
-    assert room.governed.producers.refused.total == 0
+    assert room.governed.topics.refused.total == 0
     assert not (await room.idle(topic)).busy
     owner.close()
     await free(room, topic)
@@ -322,7 +322,7 @@ async def test_nothing_overtakes_a_batch_that_waits_for_its_topic_to_be_known(
 ) -> None:
     """Somebody else may have asked for the topic meanwhile: a request that could go on whole waits all the same."""
     topic = await world.govern(room)
-    upstream, told = room.governed.services.upstream, Gate()
+    upstream, told = room.governed.env.services.upstream, Gate()
     assert isinstance(upstream, KafkaUpstream)
     learn = upstream.learn
 
@@ -374,12 +374,12 @@ async def test_a_refused_session_goes_on_correctly_on_another_connection(room: R
 async def test_what_many_refused_sessions_leave_behind_is_bounded(room: Room, world: World) -> None:
     topic = await world.govern(room)
     owner, ids = room.connect("billing"), count(5_000_000_000)
-    room.governed.producers.refused = room.topic(topic).refusals._ledger = RefusedLedger(100, 10)
+    room.governed.topics.refused = room.topic(topic).refusals._ledger = RefusedLedger(100, 10)
     assert await owner.send(topic) == 0
     flood = room.connect("flood")
     for _ in range(120):
         flood.producer_id = next(ids)
         assert await flood.send(topic, sequence=0) == HELD
-    assert room.governed.producers.refused.total == 100
+    assert room.governed.topics.refused.total == 100
     flood.close()
-    assert room.governed.producers.refused.total == 10
+    assert room.governed.topics.refused.total == 10

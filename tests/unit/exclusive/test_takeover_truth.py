@@ -82,7 +82,7 @@ class Delayed:
 
     async def arrive(self, room: Room, topic: str, partition: int = 0) -> None:
         """They are in the log when this returns."""
-        logs = LogReader(room.governed.services.upstream)
+        logs = LogReader(room.governed.env.services.upstream)
         before = await logs.ends(topic, [partition])
         self.let_go()
 
@@ -103,13 +103,13 @@ async def test_what_a_slot_writes_behind_the_master_slots_marker_is_found(
     topic = await new_topic(world)
     async with world.room(grace=5.0) as room:
         mode = AccessMode.SHARED if scope is Scope.TOPIC else AccessMode.EXCLUSIVE
-        await room.governed.catalog.set(topic, PolicyFields(mode, scope=scope))
+        await room.governed.env.catalog.set(topic, PolicyFields(mode, scope=scope))
         billing = room.connect("billing")
         assert await settled(billing, topic, b"0", sequence=0) == OK
         delayed.hold = True
         late = billing.begin(topic, b"1", sequence=1)
         delayed.hold = False
-        await room.governed.catalog.set(topic, PolicyFields(AccessMode.EXCLUSIVE, scope=Scope.TOPIC))
+        await room.governed.env.catalog.set(topic, PolicyFields(AccessMode.EXCLUSIVE, scope=Scope.TOPIC))
         again = room.connect("billing", producer_id=billing.producer_id)
         fence, fenced = fencing.fence_slot, list[str]()
 
@@ -244,7 +244,7 @@ def lag(room: Room, topic: str) -> None:
         ]
         return replace(state, topics=tuple(topics))
 
-    upstream = room.governed.services.upstream
+    upstream = room.governed.env.services.upstream
     assert isinstance(upstream, KafkaUpstream)
     upstream.view.forget([topic.encode()])
     room.gates.alter("MetadataCall", fewer)

@@ -199,7 +199,7 @@ async def test_ids_that_could_not_be_protected_from_compaction_are_tried_again_w
     monkeypatch.setattr("sidecar.exclusive.keeper.read_keep_alives", read)
     monkeypatch.setattr("sidecar.exclusive.keeper.protect_ids", protect)
     upstream = SimpleNamespace(refresh_soon=lambda names: None)
-    governed = SimpleNamespace(hooks=None, gone=lambda names: None)
+    governed = SimpleNamespace(env=SimpleNamespace(hooks=None), gone=lambda names: None)
     failed = cast(Any, lambda name, error: told.append(name))
     keeper = Keeper(cast(Any, upstream), cast(Any, None), cast(Any, governed), failed, terms())
     for _ in range(3):

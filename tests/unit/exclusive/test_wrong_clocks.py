@@ -36,7 +36,7 @@ async def test_a_node_whose_clock_is_days_off_forgets_no_deposed_session(world: 
         deposed = first.producer_id
     async with world.room(clock=off(ahead_s)) as room:
         assert await room.connect(f"third;{FENCING}").send(topic, b"2") == OK
-        record = room.governed.changelog.view.ownership(topic)
+        record = room.governed.env.changelog.view.ownership(topic)
         assert record is not None
         assert f"pid:{deposed}" in [each.session for each in record.value.deposed]
         assert abs(record.value.since_ms / 1000 - time.time()) < 3600
@@ -47,7 +47,7 @@ async def test_a_node_whose_clock_is_days_off_forgets_no_deposed_session(world: 
 async def test_names_are_not_idle_because_the_clock_of_a_node_is_ahead(world: World) -> None:
     async with world.room(clock=off(2 * DAY_S)) as room:
         topic = await world.create(1)
-        await room.governed.catalog.set(topic, PolicyFields(AccessMode.EXCLUSIVE, deduplication=True))
+        await room.governed.env.catalog.set(topic, PolicyFields(AccessMode.EXCLUSIVE, deduplication=True))
         owner = room.connect("billing")
         await until(lambda: owner.send_ids(topic, [7], sequence=0))
         ids = room.topic(topic).ids
@@ -63,7 +63,7 @@ async def test_a_leaders_memory_is_trusted_only_by_the_brokers_clock(room: Room,
     """
     topic = await world.govern(room, 1)
     assert await room.connect("owner").send(topic, b"0") == OK
-    view, opened = room.governed.changelog.view, room.governed.changelog.view.opened(topic)[MASTER_SLOT]
+    view, opened = room.governed.env.changelog.view, room.governed.env.changelog.view.opened(topic)[MASTER_SLOT]
     aged = replace(opened, at_ms=opened.at_ms - (20 * 3600 * 1000))
     look = Look({0: 9}, {0: 1}, {TopicPartition(topic, 0): PartitionProducers(0, None, ())})
 

@@ -62,7 +62,7 @@ class World:
     ) -> str:
         """A new topic under a policy of a room; `gates.passed` has what comes after that."""
         name = await self.create(partitions)
-        await room.governed.catalog.set(name, PolicyFields(mode, **fields))
+        await room.governed.env.catalog.set(name, PolicyFields(mode, **fields))
         room.gates.passed.clear()
         return name
 

@@ -139,10 +139,8 @@ class Node:
         self.tasks = Tasks(self.failures.append)
         env = topics.env
         self.governed: Any = SimpleNamespace(
-            catalog=env.catalog, draining=False, topic=lambda _: topics.topic, mode_of=env.mode_of, node_id=1,
-            is_served_elsewhere=env.is_served_elsewhere, watchers=env.watchers, bindings=env.bindings,
-            changelog=topics.changelog, policy_of=env.catalog.book.effective,
-            producers=SimpleNamespace(connected=lambda *_: None, followed_by=lambda _: None, gave_first_id=True),
+            env=env, topic=lambda _: topics.topic, topics=SimpleNamespace(connected=lambda *_: None),
+            producers=SimpleNamespace(followed_by=lambda _: None, gave_first_id=True),
         )  # fmt: skip
         self.kafka_is_away = False
         self.while_asked: Callable[[], None] = lambda: None
@@ -358,7 +356,7 @@ def test_what_cannot_be_owned_is_refused_with_its_reason(play: Any) -> None:
         node.kafka_is_away = True
         away = await refused(TOPIC, 0)
         assert (away[0], "10.1.1.1" in away[1]) == (control.UNAVAILABLE, False)
-        node.governed.draining = True
+        node.governed.env.draining = True
         assert (await refused(TOPIC, 0))[0] == control.NOT_SERVING
         assert len(node.apis.ownerships.sets) == 0
         assert node.owner("leader") is None

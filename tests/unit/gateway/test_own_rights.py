@@ -74,7 +74,7 @@ def owners(monkeypatch: pytest.MonkeyPatch) -> DescribeOwnersApi:
 
     monkeypatch.setattr(describe, "standing", lambda *_: Standing(True, False, 4, {}, {}, (), None))
     upstream: Any = SimpleNamespace(metadata=metadata)
-    governed: Any = SimpleNamespace(policy_of=lambda _: object())
+    governed: Any = SimpleNamespace(env=SimpleNamespace(policy_of=lambda _: object()))
     coordinator: Any = SimpleNamespace(claimed=lambda _: [])
     whole: Any = SimpleNamespace(now=nothing)
     nodes: Any = SimpleNamespace()
@@ -152,7 +152,7 @@ def own_apis(resolver: NameResolver) -> OwnApis:
     """A node that serves what bob owns: every topic, and the claims of every group."""
     ownership = control.Ownership(owner_name="bob's reader", owner_session="pid:6", generation=4, serving_node=1)
     coordinator: Any = SimpleNamespace(listeners=[], owners=lambda _: [ownership], coordinates=True)
-    governed: Any = SimpleNamespace(watchers=[], node_id=1)
+    governed: Any = SimpleNamespace(env=SimpleNamespace(watchers=[], node_id=1))
     nothing: Any = SimpleNamespace()
     return OwnApis(nothing, nothing, resolver, governed, coordinator, nothing, nothing)
 

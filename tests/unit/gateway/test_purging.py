@@ -51,7 +51,7 @@ class Node:
             body += b"".join(struct.pack(">iq", *each) for each in pairs)
         body += I32.pack(timeout_ms)
         table = partitioned.walk(body, 0, len(body), partitioned.layout_of(DELETE_RECORDS, 0))
-        refused = await Purging(cast(Any, self), cast(Any, self)).prepare(body, table, table.parts)
+        refused = await Purging(cast(Any, SimpleNamespace(env=self)), cast(Any, self)).prepare(body, table, table.parts)
         offsets = {
             (part.topic, part.partition): struct.unpack_from(">q", body, part.start + 4)[0] for part in table.parts
         }

@@ -155,6 +155,7 @@ class PaperGovernedTopics:
     """One topic with deduplication, whose ids end in `outcome`: an exception, or nothing for ever (None)."""
 
     def __init__(self, outcome: Exception | None = None, **ids: Any) -> None:
+        self.env = self
         self.failures: list[BaseException] = []
         self.tasks = Tasks(self.failures.append)
         self._outcome = outcome
@@ -249,8 +250,8 @@ async def test_who_asks_waits_no_longer_than_he_said_and_the_takeover_goes_on(mo
     monkeypatch.setattr(sequence_ids, "_TAKEOVER_S", 0.0)
     governed = PaperGovernedTopics()
     assert await refusal(asked_of(governed), timeout=0.0) == (Why.NOT_NOW, "orders is being taken over; try again")
-    assert len(governed.tasks._tasks) == 1
-    await governed.tasks.cancel()
+    assert len(governed.env.tasks._tasks) == 1
+    await governed.env.tasks.cancel()
 
 
 @pytest.mark.parametrize(
@@ -279,7 +280,7 @@ async def test_what_another_node_acknowledged_is_known_before_it_is_looked_who_s
 
     class Late(UpToDate):
         async def now(self) -> None:
-            governed.is_served_elsewhere = lambda name: True  # type: ignore[method-assign]
+            governed.env.is_served_elsewhere = lambda name: True  # type: ignore[method-assign]
 
     assert (await refusal(asked_of(governed, catching_up=Late())))[0] is Why.ELSEWHERE
 

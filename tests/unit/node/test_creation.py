@@ -33,7 +33,7 @@ def creation(answer: Outcome | Exception) -> Changes:
     node: Any = SimpleNamespace(
         upstream=SimpleNamespace(call=call, controller=lambda: 1),
         resolver=SimpleNamespace(source=lambda _name: None),
-        rooms=SimpleNamespace(governed=SimpleNamespace(catalog=SimpleNamespace(book=book))),
+        rooms=SimpleNamespace(governed=SimpleNamespace(env=SimpleNamespace(catalog=SimpleNamespace(book=book)))),
     )
     return Changes(node)
 

@@ -27,7 +27,7 @@ class PaperTopic:
 def governed_of(**topics: PaperTopic) -> Any:
     """Governed topics with nothing but these."""
     found = object.__new__(GovernedTopics)
-    found._topics = topics  # pyright: ignore[reportAttributeAccessIssue, reportPrivateUsage]
+    found.topics = SimpleNamespace(named=topics, topic=topics.__getitem__)  # pyright: ignore[reportAttributeAccessIssue]
     return found
 
 
