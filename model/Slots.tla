@@ -121,7 +121,7 @@ Own(n, w) == Look(n, Master, w, "own")
 
 \* For nobody, so that others may write beside each other; a partition's owner
 \* each (splits) is the same.
-\* sidecar/exclusive/topic.py: GovernedTopic._take
+\* sidecar/exclusive/topic.py: GovernedTopic._perform_own
 Share(n) == Look(n, Master, Nobody, "share")
 
 \* Nobody serves the topic: its fence needs a node.

@@ -110,7 +110,7 @@ class GovernedTopics:
         for name, topic in list(self.topics.named.items()):
             if book.effective(name) is None:
                 self.topics.remove(topic)
-                topic.is_dropped = True
+                _drop_grants(topic)
                 self._replaced(topic)
                 if topic.serving:
                     self.env.tasks.start(topic.ungoverned())
@@ -126,6 +126,7 @@ class GovernedTopics:
 
     def _rescope(self, topic: Topic) -> None:
         """Replace the state after a change of the scope: no owner keeps what it had."""
+        _drop_grants(topic)
         found = self.topics.begin(topic.name, topic.refusals)
         self._replaced(topic)
         if topic.serving:
@@ -259,3 +260,10 @@ class GovernedTopics:
         self.env.draining = True
         await asyncio.gather(*[topic.hand_back() for topic in self.topics.named.values() if topic.serving])
         self._unsubscribe()
+
+
+def _drop_grants(topic: Topic) -> None:
+    """Let a topic without a policy, or with another scope, grant nothing any more, nor its partitions."""
+    topic.is_dropped = True
+    for part in topic.parts:
+        part.is_dropped = True

@@ -55,7 +55,7 @@ class Registry:
         topic = self.by_name.get(name)
         if topic is None:
             self._env.hooks.topic_forgotten(name.decode(errors="replace"))
-        elif isinstance(topic, GovernedTopic) and topic.is_new:
+        elif isinstance(topic, GovernedTopic) and topic.is_new and not topic.busy:
             self.drop(topic)
 
     def forget_refusals(self, session: Session) -> None:

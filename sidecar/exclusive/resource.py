@@ -1,8 +1,8 @@
 """One thing that a session can own on this node: a topic, a partition with an owner of its own, or the slot of a shared
 session. `ownership.step` decides; this module does what follows, and tells the machine what came of it.
 
-While a work is under way, batches wait for it in order, two seconds at most: a delayed answer blocks everything else
-that the client sends.
+While a work is under way, batches wait for it in order, two seconds at most for one work: a delayed answer blocks
+everything else that the client sends.
 """
 
 from __future__ import annotations
@@ -267,7 +267,7 @@ class Resource(ABC):
             case Work.RESUME, _:
                 await self._resume()
             case _:
-                await self._take(work, offer, verdict)
+                await self._perform_own(work, offer, verdict)
 
     # Of its writer's epochs -----------------------------------------------------------------------------------------
 
@@ -313,7 +313,7 @@ class Resource(ABC):
         """The answer to batches that waited for a failed work; None: they are judged again."""
 
     @abstractmethod
-    async def _take(self, work: Work, offer: Offer | None, verdict: Verdict | None) -> None:
+    async def _perform_own(self, work: Work, offer: Offer | None, verdict: Verdict | None) -> None:
         """Do a work that only this kind of resource has."""
 
     @abstractmethod

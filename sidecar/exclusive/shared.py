@@ -82,7 +82,7 @@ class SharedSession(Resource):
             self._sessions.forget(self)  # the former holder keeps its slot
         return failure_of(error)
 
-    async def _take(self, work: Work, offer: Offer | None, verdict: Verdict | None) -> None:
+    async def _perform_own(self, work: Work, offer: Offer | None, verdict: Verdict | None) -> None:
         assert work is Work.OPEN, f"a shared session has no {work}"
         assert offer is not None, "a batch wants to be written"
         client_epoch, refused = max(0, offer.header.producer_epoch), self.refusals.of(self.session, self.scope)

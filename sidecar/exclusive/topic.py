@@ -352,7 +352,7 @@ class GovernedTopic(Resource):
 
     # Works ----------------------------------------------------------------------------------------------------------
 
-    async def _take(self, work: Work, offer: Offer | None, verdict: Verdict | None) -> None:
+    async def _perform_own(self, work: Work, offer: Offer | None, verdict: Verdict | None) -> None:
         match work:
             case Work.CLAIM:
                 assert offer is not None, "a claimant asks for it"
@@ -610,7 +610,7 @@ class GovernedTopic(Resource):
         self.tell(EpochLost(Loss.FENCED))
 
     def fence_wanted(self) -> None:
-        """Open the next epoch: the outcome of a batch is unknown until a fence."""
+        """Stop writing; the next batch opens the next epoch. The outcome of a batch is unknown until its fence."""
         self.tell(EpochLost(Loss.IDS))
 
     def reopen(self) -> None:

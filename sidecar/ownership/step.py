@@ -7,10 +7,11 @@ that Produces is one of: the holder; a *deposed* session, which lost the topic a
 is judged again at each Produce; a refused one changes nothing.
 
 Two waits are not refusals. They are answered 7 REQUEST_TIMED_OUT at once, as a delayed answer would block the client's
-other topics:
+other topics; only a work under way delays an answer:
 
 - *Grace.* A holder that lost its node may come back for `reconnect_grace`, and so may shared sessions. A plain
-  holder under the newcomer's own name may be its ghost: its connection may be dead, which is known after 25 s.
+  session that holds the topic under the newcomer's own name may be the newcomer's earlier connection, already dead:
+  the newcomer is asked to come again until TCP has found that out, 25 s at most.
 - *Queue.* Sessions in mode wait_for_exclusive keep their place, first come first served, as long as they keep trying.
 
 What an event makes of the holder (a dash: it stays):
@@ -19,8 +20,8 @@ What an event makes of the holder (a dash: it stays):
 |---|---|---|---|---|
 | `RecordRead`: a record names an owner, or none | Awaited, None | Awaited, None | Awaited, None | Awaited, None |
 | `ServedElsewhere` | - | Awaited | Awaited | Awaited, for longer |
-| `FoundInRedis`, after the grace | Awaited | - | - | Awaited |
-| `ConnectionOpened`, or a batch of the owner | - | Owned | Owned | Owned |
+| `FoundInRedis`, after the grace | Awaited | - | Awaited | Awaited |
+| `ConnectionOpened` | - | Owned | Owned | Owned |
 | `ConnectionClosed`, the last one | - | Leaving, or Owned by nobody's connection | - | - |
 | `TakenOver` for a session | Owned, Leaving | Owned, Leaving | Owned, Leaving | Owned, Leaving |
 | `TakenOver` for nobody | None | None | None | None |
@@ -37,10 +38,10 @@ What follows from an event for the *work*, of which there is one at a time:
 | `Began` | busy | (an error of the caller) |
 | `TookLong` | - | slow: batches that wait are answered 5 LEADER_NOT_AVAILABLE |
 | `Ended` | (an error of the caller) | idle: what waits is judged in order, or gets the answer of the failure |
-| `Settled`, `ConnectionClosed`, `TimerFired` | an owner without connection or grace is released | - |
+| `Settled`, `ConnectionClosed`, `TimerFired` | an owner without a connection is released, or a timer is set | - |
 | `EpochLost`: fenced | writers stop; `LOOK` at the newest record | writers stop |
 | `EpochLost`: in doubt | writers stop; `RESUME` under the next epoch | writers stop |
-| `EpochLost`: ids in doubt | writers stop; the next batch resumes | - |
+| `EpochLost`: ids in doubt | writers stop; the next batch resumes | writers stop, unless the work settles it |
 | `EpochLost`: policy changed | writers stop; the next batch resumes | writers stop |
 
 Modes and codes: PIP-68, PIP-161; generations: the Kafka wiki's Single Reader/Writer; docs/reference/client-id.md.
@@ -269,7 +270,7 @@ class Act(Enum):
     MOVED = "answer NOT_LEADER_OR_FOLLOWER: another node decides, or its policy is gone"
     OPEN = "the shared session needs an epoch of its slot first"
     HOLD = "it waits for the work under way, and is judged after it"
-    BUSY = "answer LEADER_NOT_AVAILABLE: the work under way is slow"
+    BUSY = "answer LEADER_NOT_AVAILABLE: the work under way is slow, or another session is about to get the slot"
 
 
 @dataclass(frozen=True, slots=True)
@@ -405,12 +406,14 @@ def _looked(state: State, now: float) -> tuple[State, tuple[Effect, ...]]:
     return _begun(state, Work.RELEASE), (Begin(Work.RELEASE),)
 
 
+_SETTLES: Final = frozenset({Work.CLAIM, Work.RESUME, Work.SHARE, Work.ADOPT, Work.OPEN, Work.LOOK, Work.RELEASE})
+"""The works that fence, or after which nothing is written before a fence."""
 _FOLLOWS: Final = {Loss.FENCED: Work.LOOK, Loss.DOUBT: Work.RESUME}
 
 
 def _stopped(state: State, loss: Loss) -> tuple[State, tuple[Effect, ...]]:
-    if loss is Loss.IDS and state.work is not None:
-        return state, ()  # a takeover under way fences, and a session that is released writes no more
+    if loss is Loss.IDS and state.work in _SETTLES:
+        return state, ()
     follows = _FOLLOWS.get(loss)
     if follows is None or state.work is not None or (state.is_beside and loss is Loss.FENCED):
         return state, (StopWriting(loss),)  # a shared session that was fenced: its next batch finds out by whom

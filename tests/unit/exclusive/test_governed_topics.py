@@ -257,3 +257,39 @@ async def test_a_plain_owner_stays_at_its_node() -> None:
         await asyncio.sleep(2 * paper.redis.lease_ms / 1000)
         governed.heard(await live(paper), set())
         assert (governed.served_topics(), governed.env.rights.moving) == ([TOPIC], set())
+
+
+async def test_partitions_of_a_topic_without_a_policy_grant_nothing_any_more() -> None:
+    async with cluster() as paper:
+        node, governed = room(paper)
+        writes(paper, node, policy=PolicyFields(AccessMode.EXCLUSIVE, scope=Scope.PARTITION))
+        node.topic = governed.topic(TOPIC)
+        assert await Client(7).send(node, 1) == 0
+        writes(paper, node, policy=None)
+        claims = len(paper.redis.claims)
+        assert await Client(8, AccessMode.EXCLUSIVE_WITH_FENCING).send(node, 2) == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        await wait_until(lambda: not node.topic.serving, "it serves it no more")
+        assert await Client(9, AccessMode.EXCLUSIVE_WITH_FENCING).send(node, 3) == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        assert len(paper.redis.claims) == claims
+
+
+async def test_a_topic_whose_scope_changed_grants_nothing_beside_the_one_after_it() -> None:
+    async with owned() as (paper, node, governed, _):
+        before = node.topic
+        writes(paper, node, policy=PolicyFields(AccessMode.EXCLUSIVE, scope=Scope.PARTITION))
+        assert governed.topic(TOPIC) is not before
+        await wait_until(lambda: node.reports("topic_forgotten"), "it was handed back")
+        claims = len(paper.redis.claims)
+        assert await Client(8, AccessMode.EXCLUSIVE_WITH_FENCING).send(node, 2) == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        assert len(paper.redis.claims) == claims
+
+
+async def test_a_topic_that_is_being_taken_is_not_forgotten_although_one_broker_does_not_know_it() -> None:
+    async with cluster() as paper:
+        node, governed = room(paper)
+        writes(paper, node)
+        node.topic = first = governed.topic(TOPIC)
+        sent = Client(7).offer(node, 1)
+        governed.topics.missing(TOPIC.encode())
+        assert governed.topic(TOPIC) is first
+        assert (await sent).error == 0

@@ -146,6 +146,9 @@ WORKS: list[tuple[Event, State, Work | None, tuple[Effect, ...]]] = [
     (EpochLost(Loss.DOUBT), State(HERE, work=Work.RAISE), Work.RAISE, RESUMES[:1]),
     (EpochLost(Loss.IDS), State(HERE), None, (StopWriting(Loss.IDS),)),
     (EpochLost(Loss.IDS), State(HERE, work=Work.CLAIM), Work.CLAIM, ()),
+    (EpochLost(Loss.IDS), State(HERE, work=Work.RELEASE), Work.RELEASE, ()),
+    (EpochLost(Loss.IDS), State(HERE, work=Work.EXAMINE), Work.EXAMINE, (StopWriting(Loss.IDS),)),
+    (EpochLost(Loss.IDS), State(HERE, work=Work.REQUEST), Work.REQUEST, (StopWriting(Loss.IDS),)),
     (EpochLost(Loss.POLICY), State(HERE), None, (StopWriting(Loss.POLICY),)),
     (EpochLost(Loss.POLICY), State(HERE, work=Work.CLAIM), Work.CLAIM, (StopWriting(Loss.POLICY),)),
 ]
