@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
 
 from metadata.ownership import AccessMode
@@ -244,9 +245,8 @@ class VirtualCluster:
 
         await wait_for_async(asked, "what Kafka serves")
         await cluster.learn_features()
-        tables = TablesApi(
-            upstream, self.resolver, gateway.tasks, Purging(cast(Any, _NothingGoverned()), cast(Any, None))
-        )
+        governed: Any = SimpleNamespace(env=_NothingGoverned())
+        tables = TablesApi(upstream, self.resolver, gateway.tasks, Purging(governed, cast(Any, None)))
         auto_reset = AutoReset(upstream, self.resolver, self.events.operation_failed, self.events.cursor_reset)
         shares = ShareApi(upstream, nodes, self.resolver, self.claims)
         gateway.closed_callbacks.append(shares.client_closed)

@@ -153,7 +153,8 @@ def test_own_apis_are_told_to_clients_whose_software_is_ours(version: int, softw
 async def test_a_claim_of_a_client_that_has_gone_keeps_nobody_from_its_producer_id(alive: bool):
     """Its connection ended before its request had its turn: nobody would report the end a second time."""
     bindings = Bindings(View())
-    nothing: Any = SimpleNamespace(watchers=[], bindings=bindings, listeners=[])
+    environment = SimpleNamespace(watchers=[], bindings=bindings)
+    nothing: Any = SimpleNamespace(env=environment, listeners=[])
     own = apis.OwnApis(nothing, nothing, NameResolver(), nothing, nothing, nothing, nothing)
     claim = control.Claim(resource=control.Resource(name="the leader"))
     asked = control.OwnRequest(producer_id=7, token=bytes(16), claims=[claim])
