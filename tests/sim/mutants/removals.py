@@ -46,7 +46,7 @@ MUTANTS: Final = (
             Edit(_RECOVERY, "    if 0 <= offset < gone and", "    if False and 0 <= offset < gone and"),
         ),
         _removes,
-        seeds=37,
+        seeds=120,
         by=("twice_counted",),
     ),
     Mutant(
