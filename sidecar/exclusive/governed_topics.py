@@ -78,8 +78,8 @@ class GovernedTopics:
 
     def whole(self, name: str) -> GovernedTopic | None:
         """The state of a topic; None if its partitions have their own owners."""
-        found = self.topic(name)
-        return found if isinstance(found, GovernedTopic) else None
+        topic = self.topic(name)
+        return topic if isinstance(topic, GovernedTopic) else None
 
     # The changelog ------------------------------------------------------------------------------------------------
 
@@ -127,10 +127,10 @@ class GovernedTopics:
     def _rescope(self, topic: Topic) -> None:
         """Replace the state after a change of the scope: no owner keeps what it had."""
         _drop_grants(topic)
-        found = self.topics.begin(topic.name, topic.refusals)
+        successor = self.topics.begin(topic.name, topic.refusals)
         self._replaced(topic)
         if topic.serving:
-            found.serving = True
+            successor.serving = True
             self.env.tasks.start(topic.hand_back())
 
     # Sequence ids ---------------------------------------------------------------------------------------------------
@@ -195,7 +195,7 @@ class GovernedTopics:
 
     def _find_orphans(self) -> set[str]:
         """The topics that were served before, are served by no node now, and are placed on this one."""
-        found: set[str] = set()
+        orphans: set[str] = set()
         for entry in self.env.changelog.view.entries(Kind.SERVING):
             name = entry.key.topic.encode()
             if (
@@ -203,8 +203,8 @@ class GovernedTopics:
                 and self.env.rights.is_first_in_line(name)
                 and self.env.resolver.kind(name) is TopicKind.GOVERNED
             ):
-                found.add(self.topic(entry.key.topic).name)
-        return found
+                orphans.add(self.topic(entry.key.topic).name)
+        return orphans
 
     # Leases -------------------------------------------------------------------------------------------------------
 

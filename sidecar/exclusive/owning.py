@@ -90,12 +90,12 @@ class TopicOwners:
         """Make the topics governed; returns the error of each topic for which that failed."""
         catalog = self._governed.env.catalog
         ordinary = [name for name in names if catalog.book.effective(name) is None]
-        found = await asyncio.gather(*[catalog.govern(name) for name in ordinary])
+        errors = await asyncio.gather(*[catalog.govern(name) for name in ordinary])
         return {
             name: Look(Prospect.REFUSED, _ERRORS.get(error.code, control.UNAVAILABLE), error.message)
             if error.code != ErrorCode.POLICY_VIOLATION
             else Look(Prospect.REFUSED, control.NOT_AUTHORIZED, error.message)
-            for name, error in zip(ordinary, found, strict=True)
+            for name, error in zip(ordinary, errors, strict=True)
             if error is not None
         }
 
@@ -114,8 +114,8 @@ class TopicOwners:
 
     def mode(self, topic: str, asked: control.AccessMode) -> AccessMode:
         """The mode of a claim that asks for none: the policy's; a claim to a shared topic is exclusive."""
-        found = MODES.get(asked) or self._governed.env.mode_of(topic)
-        return AccessMode.EXCLUSIVE if found is AccessMode.SHARED else found
+        mode = MODES.get(asked) or self._governed.env.mode_of(topic)
+        return AccessMode.EXCLUSIVE if mode is AccessMode.SHARED else mode
 
     # A claim --------------------------------------------------------------------------------------------------------
 

@@ -46,12 +46,12 @@ class PartitionedTopic:
 
     def of(self, partition: int) -> GovernedTopic:
         """The state of one partition: its owner, and the sessions that wait for it."""
-        found = self.partitions.get(partition)
-        if found is None:
+        part = self.partitions.get(partition)
+        if part is None:
             scope = SlotScope.of_partition(self.name, partition)
-            found = GovernedTopic(self.name, self._env, self.refusals, scope, self.master)
-            self.partitions[partition] = found
-        return found
+            part = GovernedTopic(self.name, self._env, self.refusals, scope, self.master)
+            self.partitions[partition] = part
+        return part
 
     def _forget_idle(self) -> None:
         """Forget partitions without owner, slot, waiting sessions or a work: clients may name any number."""
@@ -113,15 +113,15 @@ class PartitionedTopic:
         reply: Reply,
     ) -> bool:
         """As `GovernedTopic.forward`."""
-        found = self.partitions.get(partition)
-        return found is not None and found.forward(claimant, partition, header, batch, timeout_ms, reply)
+        part = self.partitions.get(partition)
+        return part is not None and part.forward(claimant, partition, header, batch, timeout_ms, reply)
 
     def forward_whole(self, claimant: Claimant, request: WholeRequest) -> bool:
         """As `GovernedTopic.forward_whole`; requests for several partitions go batch by batch."""
         if len(request.batches) != 1:
             return False
-        found = self.partitions.get(request.batches[0][0].partition)
-        return found is not None and found.forward_whole(claimant, request)
+        part = self.partitions.get(request.batches[0][0].partition)
+        return part is not None and part.forward_whole(claimant, request)
 
     def offer(self, offer: Offer) -> None:
         """Decide on a batch, now or when the work under way is over."""
@@ -129,8 +129,8 @@ class PartitionedTopic:
             self._env.forwarder.released(len(offer.batch))
             offer.reply.answer(Outcome(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
             return
-        found = self.of(offer.partition)
-        found.offer(offer)
+        part = self.of(offer.partition)
+        part.offer(offer)
         self.master.idle.add(offer.partition)
         self._forget_idle()
 

@@ -198,13 +198,13 @@ class Producers:
         session = Session.by_producer_id(producer_id) if producer_id >= 0 else client.session
         shown, is_named, mode, generation = client.producer
         successor, connection = self._successors.get(session), client.connection_id
-        found = Claimant(session, shown, is_named, connection, mode, generation, successor, caller=client.caller)
+        claimant = Claimant(session, shown, is_named, connection, mode, generation, successor, caller=client.caller)
         if len(client.governed.claimants) >= _CLAIMANTS_KEPT:
             client.governed.claimants.clear()
-        client.governed.claimants[name, producer_id] = found
+        client.governed.claimants[name, producer_id] = claimant
         topic = self._topics.topic(name.decode())
         self._topics.connected(connection, topic)
-        return found, topic
+        return claimant, topic
 
     def policy_mode(self, topic: str) -> AccessMode:
         """The access mode that a topic's policy has for clients that ask for none."""
@@ -214,8 +214,8 @@ class Producers:
         """Make ordinary topics governed; returns when every node knows it. The result has an error for each topic for
         which that failed.
         """
-        found = await asyncio.gather(*[self._env.catalog.govern(topic.decode(errors="replace")) for topic in topics])
-        return {topic: error for topic, error in zip(topics, found, strict=True) if error is not None}
+        errors = await asyncio.gather(*[self._env.catalog.govern(topic.decode(errors="replace")) for topic in topics])
+        return {topic: error for topic, error in zip(topics, errors, strict=True) if error is not None}
 
     # Connections and producer ids -----------------------------------------------------------------------------------
 

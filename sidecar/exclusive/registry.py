@@ -2,6 +2,8 @@
 for its topic.
 """
 
+from typing import TypeGuard
+
 from sidecar.exclusive.environment import Environment
 from sidecar.exclusive.partitions import PartitionedTopic, Topic
 from sidecar.exclusive.policies import Scope
@@ -28,8 +30,8 @@ class Registry:
     def begin(self, name: str, refusals: Refusals) -> Topic:
         """Make the state of a topic anew, of the kind that its policy's scope requires."""
         kind = PartitionedTopic if self._env.catalog.book.scope(name) is Scope.PARTITION else GovernedTopic
-        found = self.named[name] = self.by_name[name.encode()] = kind(name, self._env, refusals)
-        return found
+        topic = self.named[name] = self.by_name[name.encode()] = kind(name, self._env, refusals)
+        return topic
 
     def remove(self, topic: Topic) -> None:
         """Remove a topic that is not governed any more."""
@@ -47,7 +49,7 @@ class Registry:
     def _changed(self, name: str, _partition: int | None) -> None:
         """Drop a topic that Kafka did not know: a prefix covers any name that clients send."""
         topic = self.named.get(name)
-        if isinstance(topic, GovernedTopic) and topic.is_unknown:
+        if topic is not None and self._is_unused(topic) and topic.is_unknown:
             self.drop(topic)
 
     def missing(self, name: bytes) -> None:
@@ -55,8 +57,13 @@ class Registry:
         topic = self.by_name.get(name)
         if topic is None:
             self._env.hooks.topic_forgotten(name.decode(errors="replace"))
-        elif isinstance(topic, GovernedTopic) and topic.is_new and not topic.busy:
+        elif self._is_unused(topic):
             self.drop(topic)
+
+    @staticmethod
+    def _is_unused(topic: Topic) -> TypeGuard[GovernedTopic]:
+        """Whether nothing is stored of a topic, and nobody is about to take it."""
+        return isinstance(topic, GovernedTopic) and topic.is_new and not topic.busy
 
     def forget_refusals(self, session: Session) -> None:
         """Forget the refused sequences of a session on all topics."""
@@ -66,7 +73,7 @@ class Registry:
     # Connections ----------------------------------------------------------------------------------------------------
 
     def connected(self, connection: int, topic: Topic) -> None:
-        """A client connection claims a topic: the topic is told when it ends."""
+        """Note that a client connection claims a topic, which has to hear of the connection's end."""
         self._of_connection.setdefault(connection, set()).add(topic)
 
     def claimed_by(self, connection: int) -> int:

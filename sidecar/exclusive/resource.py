@@ -127,7 +127,7 @@ class Resource(ABC):
                 assert work is not None
                 self._start(partial(self._perform, work, offer, verdict), offer)
             case _:
-                self._refuse(offer, verdict)
+                self._act_own(offer, verdict)
 
     def _write(self, offer: Offer) -> None:
         work = self.writer.write(offer)
@@ -296,9 +296,9 @@ class Resource(ABC):
     def _facts(self, offer: Offer) -> Facts:
         """What a batch is judged by, beside the state."""
 
-    def _refuse(self, offer: Offer, verdict: Verdict) -> None:
-        """Answer a batch as its verdict says."""
-        raise AssertionError(f"nothing refuses {offer.claimant.session} so: {verdict}")
+    def _act_own(self, offer: Offer, verdict: Verdict) -> None:
+        """Do with a batch what only this kind of resource does."""
+        raise AssertionError(f"{offer.claimant.session} cannot get this verdict here: {verdict}")
 
     @abstractmethod
     def _stop_writing(self, loss: Loss) -> None:

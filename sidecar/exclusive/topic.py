@@ -120,7 +120,7 @@ class GovernedTopic(Resource):
         self._lost: SlotEpoch | None = None
         """The dropped epoch, whose positions the session's next one begins with."""
         self.is_unknown = False
-        """Kafka did not know the topic, and nothing of it is stored."""
+        """Kafka did not know the topic when a takeover failed."""
         self._is_split = False
         """Whether the owner and all slots were fenced before the policy ended, so that `ungoverned` has not to."""
         self.apply(self._read_owner())
@@ -150,7 +150,7 @@ class GovernedTopic(Resource):
     @property
     def may_move(self) -> bool:
         """Whether another node could serve the topic from now on without ending a session."""
-        sessions = [found.session for found in self.shared.connected()]
+        sessions = [shared.session for shared in self.shared.connected()]
         if self.state.holder is not None:
             sessions.append(self.state.holder.session)
         return not self.busy and not any(session.is_plain for session in sessions)
@@ -184,7 +184,7 @@ class GovernedTopic(Resource):
 
     def use(self) -> Use:
         """What the topic is used for now by sessions that asked for a mode."""
-        asks = any(found.claimant.mode is not None for found in self.shared.connected())
+        asks = any(shared.claimant.mode is not None for shared in self.shared.connected())
         return Use(self.state.holder, bool(self.sessions()), asks, self.shared.awaited_until)
 
     def as_owned(self) -> list[Ownership]:
@@ -249,7 +249,7 @@ class GovernedTopic(Resource):
             return None
         return self.writer.epoch
 
-    def _refuse(self, offer: Offer, verdict: Verdict) -> None:
+    def _act_own(self, offer: Offer, verdict: Verdict) -> None:
         if verdict.act is Act.SHARE:
             self.shared.offer(offer)
             return
@@ -285,7 +285,7 @@ class GovernedTopic(Resource):
             is_serving=self.serving,
             is_elsewhere=env.is_served_elsewhere(self.name),
             is_dropped=self.is_dropped,
-            shared={found.session: found.claimant.label for found in self.shared.connected()} if is_free else {},
+            shared={shared.session: shared.claimant.label for shared in self.shared.connected()} if is_free else {},
             shared_awaited=self.shared.awaited_until > env.now(),
             may_share=self.may_share(),
             by_partition=self._master is not None,
@@ -380,8 +380,8 @@ class GovernedTopic(Resource):
         if awaited is not None and awaited.recorded is not None and not is_held(awaited, self._env.now()):
             await self._env.services.store.release(awaited.recorded)  # it did not come back in time
         wall_ms = self._env.wall_ms()
-        evicted = [found for found, _ in self.waiting()] if verdict.evicts_queue else []
-        others = [found for found in self.shared.connected() if found.session != claimant.session]
+        evicted = [waiting for waiting, _ in self.waiting()] if verdict.evicts_queue else []
+        others = [shared for shared in self.shared.connected() if shared.session != claimant.session]
         mode = claimant.mode or self._env.mode_of(self.name)
         request = Request(
             Purpose.CLAIM,
@@ -395,8 +395,8 @@ class GovernedTopic(Resource):
             caller=self._env.bindings.writer_of(self.name, claimant),
             memory=self._memory_of(claimant.session),
             refused=self.refusals.of(claimant.session, self.scope),
-            dismisses=tuple(found.session for found in others),
-            evicts={found.session: wall_ms for found in evicted if found.session != claimant.session}
+            dismisses=tuple(shared.session for shared in others),
+            evicts={waiting.session: wall_ms for waiting in evicted if waiting.session != claimant.session}
             | self.state.tries,
         )
         try:
@@ -405,9 +405,9 @@ class GovernedTopic(Resource):
             if not self.learn(error.owner):
                 self._reject(offer, Outcome(error.code, message=error.message))
             return
-        left = {found.connection for found in evicted}.union(*[found.connections for found in others])
+        left = {waiting.connection for waiting in evicted}.union(*[shared.connections for shared in others])
         tainted = frozenset(left - {claimant.connection})
-        self.apply(ClaimEnded(claimant.session, [found.session for found in evicted], tainted))
+        self.apply(ClaimEnded(claimant.session, [waiting.session for waiting in evicted], tainted))
         self.refusals.forgive(claimant.session, self.scope)
         self._store_queue()
 
@@ -579,7 +579,7 @@ class GovernedTopic(Resource):
         if isinstance(error, ExhaustedError):
             return Outcome(error.code, message=error.message)
         if outcome.error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-            self.is_unknown = self.is_new
+            self.is_unknown = True
         if isinstance(error, HeldError):
             return None if self.learn(error.owner) else BUSY
         deposed = isinstance(error, KafkaError) and error.code == ErrorCode.PRODUCER_FENCED
@@ -752,7 +752,7 @@ class GovernedTopic(Resource):
 
     async def _end_policy(self) -> None:
         catalog, view = self._env.catalog, self._env.changelog.view
-        await self._run_takeover(Request(Purpose.SPLIT))  # whoever comes back gets the next generation, behind a fence
+        await self._run_takeover(Request(Purpose.SPLIT))  # behind its fence a session that comes back is a newcomer
         self.reread()
         taken = self.taken
         assert taken is not None

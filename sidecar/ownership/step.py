@@ -311,7 +311,7 @@ class SetTimer(NamedTuple):
 
 
 class Idle(NamedTuple):
-    """Nothing is under way any more: whoever waits for that may look again."""
+    """No work is under way any more: the owner may be another one, or none."""
 
 
 Effect: TypeAlias = Verdict | Begin | StopWriting | Settle | SetTimer | Idle
@@ -349,7 +349,7 @@ def _step(state: State, event: Event, facts: Facts, now: float) -> tuple[State, 
             if state.work is not None:
                 return state, ()
             state, effects = _looked(state, now)
-            return state, (*effects, Idle())
+            return state, effects if state.work is not None else (*effects, Idle())
         case EpochLost(loss):
             return _stopped(state, loss)
         case _:

@@ -388,7 +388,7 @@ def assert_queues(table: ClaimTable) -> None:
     waiting = table.waiting
     assert waiting.wishes == sum(len(place.request.wishes) for place in waiting.by_token.values())
     for number, place in enumerate(waiting.by_token.values()):
-        assert place.ready == table.is_ready(place), "a request whose turn has come is told so"
+        assert place.ready == table.is_ready(place), "a place is marked ready when its turn comes"
         for wish in place.request.wishes:
             assert waiting.queue(wish.key)[place.token] is place, "a request has all of its places"
             assert number or not waiting.is_anybody_ahead(place.token, wish.key), "nobody is ahead of the first"

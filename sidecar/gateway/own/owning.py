@@ -296,7 +296,7 @@ class Ownerships:
             pause = min(2 * pause, _LONGEST_PAUSE_S)
 
     async def _refusal(self, claims: ClaimSet) -> control.OwnResponse | None:
-        """Why nothing can be granted to a request, whoever owns its resources."""
+        """The error of a request that cannot be granted, even if all its resources are free."""
         rooms, asked, elsewhere = self._rooms, claims.asked, None
         if claims.request is not None and not rooms.coordinator.coordinates:
             try:  # its epoch has ended, and the node that fenced it may have died: then this node takes the slot again

@@ -293,3 +293,20 @@ async def test_a_topic_that_is_being_taken_is_not_forgotten_although_one_broker_
         governed.topics.missing(TOPIC.encode())
         assert governed.topic(TOPIC) is first
         assert (await sent).error == 0
+
+
+async def test_a_topic_that_kafka_did_not_know_is_forgotten_unless_it_was_taken_since() -> None:
+    async with cluster() as paper:
+        node, governed = room(paper)
+        writes(paper, node)
+        node.topic = governed.topic(TOPIC)
+        paper.kafka.count, partitions = 0, paper.kafka.count
+        assert await Client(7).send(node, 1) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        await node.settled()
+        assert (governed.topics.named, node.reports("topic_forgotten")) == ({}, [(TOPIC,)])
+        paper.kafka.count = partitions
+        node.topic = governed.topic(TOPIC)
+        node.whole.is_unknown = True  # a takeover before had met a broker that lags
+        assert await Client(7).send(node, 1) == 0
+        await node.settled()
+        assert governed.topic(TOPIC) is node.topic

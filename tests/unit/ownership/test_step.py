@@ -125,7 +125,7 @@ WORKS: list[tuple[Event, State, Work | None, tuple[Effect, ...]]] = [
     (Ended(), State(HERE, work=Work.CLAIM), None, (Settle(None),)),
     (Ended(FAILED), State(HERE, work=Work.CLAIM, is_slow=True), None, (Settle(FAILED),)),
     (Settled(), State(HERE), None, (Idle(),)),
-    (Settled(), State(ALONE), Work.RELEASE, (Begin(Work.RELEASE), Idle())),
+    (Settled(), State(ALONE), Work.RELEASE, (Begin(Work.RELEASE),)),
     (Settled(), State(LEAVING), None, (SetTimer(LATER), Idle())),
     (Settled(), State(ALONE, work=Work.CLAIM), Work.CLAIM, ()),
     (TimerFired(), State(HERE), None, ()),
