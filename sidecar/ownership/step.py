@@ -696,9 +696,11 @@ def _moved_away(state: State, until: float) -> State:
 
 
 def _read(state: State, event: RecordRead, facts: Facts, now: float) -> State:
-    holder, record, recorded = None, event.record, event.recorded
-    if record is not None:
-        state = _recorded(state, record, event.position)
+    holder, recorded = None, event.recorded
+    if event.record is None:
+        state = replace(state, record=None, position=-1, listed=frozenset())
+    else:
+        state = _recorded(state, event.record, event.position)
     if recorded is not None and recorded.session is not None:
         session = Session(recorded.session)
         until = now + (0.0 if session.is_plain else facts.reconnect_grace)

@@ -295,7 +295,13 @@ def test_the_generation_is_the_records_or_the_highest_of_any_overlapping_slot() 
     newer = records.Ownership(generation=6, deposed=[records.Deposed(session="pid:7")])
     assert after(read, Recorded(newer, 10)).generation == 6
     assert after(read, Recorded(newer, 10)).listed == {"pid:7"}
-    assert after(read, RecordRead(None, -1, 7, None)).record == RECORD, "a deleted topic keeps what was known"
+
+
+def test_of_a_deleted_record_only_the_generation_stays() -> None:
+    """The changelog keeps it under the master slot when it forgets a topic."""
+    newer = records.Ownership(generation=6, deposed=[records.Deposed(session="pid:7")])
+    forgotten = after(None, RecordRead(newer, 9, 6, None), RecordRead(None, -1, 6, None))
+    assert (forgotten.generation, forgotten.record, forgotten.listed) == (6, None, frozenset())
 
 
 # A batch ------------------------------------------------------------------------------------------------------------
