@@ -96,19 +96,29 @@ class Resource(ABC):
 
     def offer(self, offer: Offer) -> None:
         """Decide on a batch, now or when the work under way is over."""
+        try:
+            judged = self._judge(offer)
+        except Exception:
+            self.writer.answer(offer, BUSY)
+            raise
+        if judged is None:
+            self._env.hooks.fenced(self.name, "not_owner")
+            self.writer.answer(offer, FOREIGN)
+        else:
+            self._act(*judged)
+
+    def _judge(self, offer: Offer) -> tuple[Offer, Verdict] | None:
+        """The verdict on a batch. None for other clients' batches under the producer id: they change nothing."""
         facts = _NO_FACTS
         if not self.busy:
-            # Batches of other clients under the producer id change nothing.
             claimant = self._env.bindings.admitted(self.name, offer.claimant)
             if claimant is None:
-                self._env.hooks.fenced(self.name, "not_owner")
-                self.writer.answer(offer, FOREIGN)
-                return
+                return None
             offer = offer if claimant is offer.claimant else replace(offer, claimant=claimant)
             facts = self._facts(offer)
         (verdict,) = self.apply(BatchOffered(offer.claimant, offer.is_claim), facts)
         assert isinstance(verdict, Verdict)
-        self._act(offer, verdict)
+        return offer, verdict
 
     def _act(self, offer: Offer, verdict: Verdict) -> None:
         match verdict.act:
