@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import ClassVar, NamedTuple
 
-from sidecar.protocol import api, produce_upstream
+from sidecar.protocol import produce_upstream
+from sidecar.protocol.api import ApiKey
 from sidecar.protocol.caller import Request
 from sidecar.protocol.own import DescribeOwners
 from sidecar.protocol.primitives import Reader, Writer
@@ -38,7 +39,7 @@ class Appended(NamedTuple):
 class Produce(Request[dict[int, Appended]]):
     """Produce with acks=all: a batch for each partition. Brokers wait `timeout_ms` for replicas."""
 
-    api_key: ClassVar[int] = api.PRODUCE
+    api_key: ClassVar[int] = ApiKey.PRODUCE
     api_version: ClassVar[int] = 8
 
     topic: str

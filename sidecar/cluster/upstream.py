@@ -16,7 +16,7 @@ from sidecar.cluster.brokers import Brokers
 from sidecar.cluster.hedging import Shared
 from sidecar.cluster.resolver import is_legal
 from sidecar.network.slices import in_slices
-from sidecar.protocol.api import API_VERSIONS
+from sidecar.protocol.api import ApiKey
 from sidecar.protocol.caller import (
     SHARED_CHANNEL,
     AnswerT,
@@ -331,7 +331,7 @@ class KafkaUpstream(Brokers):
         """Return the tagged fields of an answer to ApiVersions, in this version, that name the features of the cluster.
         Returns None if brokers do not serve the version, or Kafka does not answer; never raises.
         """
-        if not self.serves(API_VERSIONS, version):
+        if not self.serves(ApiKey.API_VERSIONS, version):
             return None
         try:
             return await self.ask_any(FEATURES[version])

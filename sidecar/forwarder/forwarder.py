@@ -30,7 +30,6 @@ from sidecar.network.framing import Frame
 from sidecar.network.turn import TURN
 from sidecar.network.upstream import UpstreamConnection
 from sidecar.protocol import produce, produce_upstream
-from sidecar.protocol.api import PRODUCE
 from sidecar.protocol.batch import Numbers
 from sidecar.protocol.caller import DisconnectedError
 from sidecar.protocol.errors import ErrorCode
@@ -142,7 +141,7 @@ class LeaderLink:
                 return
             batches, self._waiting = take(self._waiting, self._request_bytes)
             correlation = self._next_correlation()
-            ids = ids_of(batches) if self._upstream.serves(PRODUCE, produce_upstream.BY_ID_VERSION) else None
+            ids = ids_of(batches) if self._upstream.serves(produce.KEY, produce_upstream.BY_ID_VERSION) else None
             message, timeout_ms = encode(correlation, batches, ids)
             reply = GatheredReply(self, correlation, list(batches.values()), self._loop.time(), ids)
             self._send(connection, message, reply, timeout_ms)

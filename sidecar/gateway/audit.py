@@ -21,7 +21,7 @@ from sidecar.gateway.client import Client
 from sidecar.gateway.enforcement import AmendedExchange
 from sidecar.network.request import Request
 from sidecar.network.slices import in_slices
-from sidecar.protocol import api
+from sidecar.protocol.api import ApiKey, api_name
 from sidecar.protocol.errors import error_name
 from sidecar.protocol.limits import PORTION
 from sidecar.protocol.messages import admin, groups, security
@@ -156,7 +156,7 @@ _AUDITED: Final = {
         _Audited(security.ALTER_USER_SCRAM_CREDENTIALS, _users, _codes("results")),
     )
 }
-_OWN: Final = frozenset({api.OWN, api.RELEASE})
+_OWN: Final = frozenset({ApiKey.OWN, ApiKey.RELEASE})
 _SETTLED: Final = frozenset({control.NONE, control.NOT_AUTHORIZED, control.DEPOSED, control.LOWER_GENERATION})
 """Final outcomes of a claim; after others its client repeats the request."""
 KEYS: Final = frozenset(_AUDITED) | _OWN
@@ -180,7 +180,7 @@ async def act_of(client: Client, exchange: AmendedExchange, request: Request) ->
     errors = [code for code in codes or () if code]
     name_of: Callable[[int], str] = control.Error.Name if request.key in _OWN else error_name
     return Act(
-        api.api_name(request.key),
+        api_name(request.key),
         "failed" if codes is None else "done" if not errors else "refused" if len(errors) >= len(every) else "partly",
         client.principal,
         client.connection.peer,
@@ -224,7 +224,7 @@ def _own(exchange: AmendedExchange, request: Request) -> _Found | None:
     if exchange.given is None or len(body) > _BODY_BYTES:
         return None
     data = b"".join(exchange.given)[_OWN_HEAD:]
-    if request.key == api.OWN:
+    if request.key == ApiKey.OWN:
         resources: list[Any] = [claim.resource for claim in control.OwnRequest.FromString(body).claims]
         error = control.OwnResponse.FromString(data).error
         if error not in _SETTLED:

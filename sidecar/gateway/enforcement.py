@@ -27,7 +27,7 @@ from sidecar.gateway.client import Client
 from sidecar.gateway.rights import Denied, Rights, WithoutRules
 from sidecar.network.request import Connection, Exchange, Request
 from sidecar.network.slices import in_slices
-from sidecar.protocol.api import api_name
+from sidecar.protocol.api import ApiKey, api_name
 from sidecar.protocol.caller import UpstreamError
 from sidecar.protocol.calls.admin import ConfigResource, DescribeConfigs, Resource
 from sidecar.protocol.calls.security import DescribeAcls
@@ -40,7 +40,7 @@ Handle = Callable[[Client, Exchange, Request], Awaitable[None]]
 
 FoundT = TypeVar("FoundT")
 
-_CHANGES: Final = frozenset({30, 31})
+_CHANGES: Final = frozenset({ApiKey.CREATE_ACLS, ApiKey.DELETE_ACLS})
 """CreateAcls and DeleteAcls: the ACLs are read again after them, so that the new rules apply soon."""
 
 

@@ -32,7 +32,7 @@ from sidecar.network.tasks import Tasks
 from sidecar.network.turn import TURN
 from sidecar.network.unread import AnswerMemory
 from sidecar.protocol import api_versions
-from sidecar.protocol.api import ALL_APIS, API_VERSIONS, LOGIN_APIS, NOT_SERVED, OWN_APIS, PRODUCE, api_name
+from sidecar.protocol.api import ALL_APIS, LOGIN_APIS, NOT_SERVED, OWN_APIS, ApiKey, api_name
 from sidecar.protocol.caller import UpstreamError
 from sidecar.protocol.errors import ErrorCode, KafkaError, error_name
 from sidecar.protocol.primitives import MalformedFrameError, TaggedFieldsError
@@ -302,7 +302,7 @@ class Gateway:
                 self.acted(act)
 
     def _refuse_version(self, connection: ClientConnection, request: Request) -> None:
-        if request.key == API_VERSIONS:
+        if request.key == ApiKey.API_VERSIONS:
             exchange = Exchange(connection, request)
             connection.expect(exchange)
             client: Client = connection.state
@@ -363,7 +363,8 @@ class Gateway:
         for each in connections:
             each.pause(Pause.ENDING)
         while True:
-            if not any(exchange.key == PRODUCE for each in connections if not each.closed for exchange in each.pending):
+            waiting = (exchange for each in connections if not each.closed for exchange in each.pending)
+            if not any(exchange.key == ApiKey.PRODUCE for exchange in waiting):
                 return
             await asyncio.sleep(_LOOK_S)
 

@@ -14,7 +14,7 @@ from typing import Final, Protocol
 from sidecar.cluster.user_tokens import UserTokens
 from sidecar.gateway.client import Client, ClientLogin
 from sidecar.network.request import Exchange, RejectError, Request
-from sidecar.protocol.api import API_VERSIONS, LOGIN_APIS, SASL_HANDSHAKE, api_name
+from sidecar.protocol.api import LOGIN_APIS, ApiKey, api_name
 from sidecar.protocol.api_versions import VersionRange
 from sidecar.protocol.errors import ErrorCode
 from sidecar.protocol.messages import security
@@ -31,9 +31,9 @@ FAILURE_S: Final = 0.1
 """The delay, in seconds, before a refused login is answered: Kafka's `connection.failed.authentication.delay.ms`."""
 LEAST_S: Final = 1.0
 """The least time, in seconds, between two logins of a connection. An earlier SaslHandshake gets 34, as from brokers."""
-VERSIONS: Final = (VersionRange(17, 1, 1), VersionRange(36, 0, 2))
+VERSIONS: Final = (VersionRange(ApiKey.SASL_HANDSHAKE, 1, 1), VersionRange(ApiKey.SASL_AUTHENTICATE, 0, 2))
 """SaslHandshake v0 is left out: after it messages have no headers, and clients of Kafka 1.0 or later do not use it."""
-ADVERTISED: Final = (VersionRange(17, 0, 1), VersionRange(36, 0, 2))
+ADVERTISED: Final = (VersionRange(ApiKey.SASL_HANDSHAKE, 0, 1), VersionRange(ApiKey.SASL_AUTHENTICATE, 0, 2))
 """From v0, though it is not served: librdkafka before 2.11 does not log in if ApiVersions lacks v0; it uses v1."""
 
 
@@ -77,7 +77,7 @@ class Logins:
         login = client.login
         assert login is not None
         frame = request.frame
-        if request.key == SASL_HANDSHAKE:
+        if request.key == ApiKey.SASL_HANDSHAKE:
             values = security.SASL_HANDSHAKE.decode_request(frame.buffer, request.body, frame.end, request.version)
             await self._begin(client, login, exchange, values["mechanism"])
         else:
@@ -193,7 +193,7 @@ def check_login(login: ClientLogin, request: Request) -> None:
     """Check that a request is allowed now. Raises RejectError."""
     if request.key in LOGIN_APIS:
         return
-    if login.offer is not None or (not login.done and request.key != API_VERSIONS):
+    if login.offer is not None or (not login.done and request.key != ApiKey.API_VERSIONS):
         raise RejectError("not_logged_in", f"{api_name(request.key)} before the end of the login")
     if login.expires_at is not None and time.time() >= login.expires_at:
         raise RejectError("session_ended", f"{api_name(request.key)} behind the end of the session")

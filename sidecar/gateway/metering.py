@@ -21,7 +21,7 @@ from sidecar.gateway.whole_fetch import FetchExchange
 from sidecar.network.framing import Frame
 from sidecar.network.handling import Pause
 from sidecar.network.request import Exchange, Request
-from sidecar.protocol.api import FETCH, PRODUCE
+from sidecar.protocol.api import ApiKey
 from sidecar.protocol.limits import SLICE
 from sidecar.protocol.primitives import Octets
 from sidecar.security.client_quotas import Limit
@@ -80,7 +80,7 @@ class ConnectionMeter:
         """See `Meter`. Batches are counted before they are sent on, as clients pipeline them: a broker, too, takes up
         none behind one that is over.
         """
-        if exchange.key == PRODUCE:
+        if exchange.key == ApiKey.PRODUCE:
             as_node = exchange.as_node if isinstance(exchange, MergedProduce) else 0
             wait_ms = self._count_produced(exchange.request_bytes, as_node)
             if wait_ms:
@@ -112,16 +112,16 @@ class ConnectionMeter:
 
     def _count(self, exchange: Exchange, answer_bytes: int) -> int:
         """Count an answer; returns its throttle time in ms."""
-        if exchange.key == PRODUCE:
+        if exchange.key == ApiKey.PRODUCE:
             return self._waits.pop(exchange, 0)
         seconds = self._own(exchange.key, exchange.request_bytes, answer_bytes)
-        if self.limits is not None and exchange.key == FETCH and isinstance(exchange, FetchExchange):
+        if self.limits is not None and exchange.key == ApiKey.FETCH and isinstance(exchange, FetchExchange):
             limit = self.limits.consumer[exchange.sent_as]
             seconds = max(seconds, self._used(limit, answer_bytes - _PREFIX))
         return self._wait(seconds)
 
     def _count_produced(self, size: int, as_node: int) -> int:
-        seconds = self._own(PRODUCE, size, 0)
+        seconds = self._own(ApiKey.PRODUCE, size, 0)
         if self.limits is not None:
             producer = self.limits.producer
             sizes = {SentAs.NODE: max(0, as_node - _PREFIX), SentAs.CLIENT: max(0, size - max(as_node, _PREFIX))}

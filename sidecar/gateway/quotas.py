@@ -22,7 +22,7 @@ from typing import Final
 from sidecar.gateway.client import Client
 from sidecar.gateway.throttling import Mute
 from sidecar.network.handling import Pause
-from sidecar.protocol.api import FETCH, PRODUCE
+from sidecar.protocol.api import ApiKey
 
 WINDOW_S: Final = 1.0
 """The unused quota of this many seconds may be used at once (Kafka's `quota.window.size.seconds`)."""
@@ -96,9 +96,9 @@ class Quotas:
                 del self._used[next(iter(self._used))]
             used = self._used[principal] = _Used(self.limits, now)
         wait = used.requests.use(1, now) if used.requests is not None else 0.0
-        if key == PRODUCE and used.producer is not None:
+        if key == ApiKey.PRODUCE and used.producer is not None:
             wait = max(wait, used.producer.use(request_bytes, now))
-        elif key == FETCH and used.consumer is not None:
+        elif key == ApiKey.FETCH and used.consumer is not None:
             wait = max(wait, used.consumer.use(answer_bytes, now))
         if wait:
             self._throttled(key, wait)

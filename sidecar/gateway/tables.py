@@ -32,7 +32,7 @@ from sidecar.network.tasks import Tasks
 from sidecar.network.turn import TURN
 from sidecar.network.upstream import UpstreamLostError
 from sidecar.protocol import partitioned
-from sidecar.protocol.api import APIS, DELETE_RECORDS, LIST_OFFSETS
+from sidecar.protocol.api import APIS, ApiKey
 from sidecar.protocol.caller import DisconnectedError
 from sidecar.protocol.errors import STALE_ROUTE, ErrorCode
 from sidecar.protocol.limits import AT_ONCE_BYTES, BOUNDS, PORTION
@@ -59,7 +59,7 @@ class TablesApi:
     def handle(self, client: Client, request: Request) -> None:
         """Handle one request; the frame may be borrowed."""
         layout = partitioned.layout_of(request.key, request.version)
-        if request.frame.size > AT_ONCE_BYTES or request.key == DELETE_RECORDS:
+        if request.frame.size > AT_ONCE_BYTES or request.key == ApiKey.DELETE_RECORDS:
             request.own()
             client.connection.hold()
             self.tasks.start(self._handle_held(client, request, layout))
@@ -89,7 +89,9 @@ class TablesApi:
         """
         connection, asked = client.connection, True
         try:
-            uncovered = await self._prepare_purge(client, request, layout) if request.key == DELETE_RECORDS else {}
+            uncovered = (
+                await self._prepare_purge(client, request, layout) if request.key == ApiKey.DELETE_RECORDS else {}
+            )
             exchange, table, leader = begun or await in_slices(self._begin(client, request, layout, uncovered))
             if connection.closed:
                 return
@@ -168,7 +170,7 @@ class TablesApi:
             instead = _TAKES[key].instead
             if instead is None or not rights.cluster(instead):
                 return True
-        return key == DELETE_RECORDS and self._resolver.kind(topic).change_refused is not None
+        return key == ApiKey.DELETE_RECORDS and self._resolver.kind(topic).change_refused is not None
 
     def _single_leader(self, client: Client, parts: list[TablePart], key: int) -> int:
         found = NO_LEADER
@@ -232,7 +234,7 @@ class TablesApi:
             return ErrorCode.TOPIC_AUTHORIZATION_FAILED
         if (uncovered := exchange.uncovered.get((part.topic, part.partition))) is not None:
             return uncovered
-        if exchange.key == LIST_OFFSETS and (part.topic, part.partition) in exchange.twice:
+        if exchange.key == ApiKey.LIST_OFFSETS and (part.topic, part.partition) in exchange.twice:
             return ErrorCode.INVALID_REQUEST
         read = self._views.read(part, client.principal)
         if read is None:

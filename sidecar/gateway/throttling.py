@@ -7,14 +7,14 @@ from collections.abc import Callable
 from struct import Struct
 from typing import Final
 
-from sidecar.protocol.api import FETCH, PRODUCE
+from sidecar.protocol.api import ApiKey
 from sidecar.protocol.primitives import MalformedFrameError, Reader
 from sidecar.protocol.produce_upstream import throttle_at
 
 _I32: Final = Struct(">i")
 _HEAD_BYTES: Final = 8
 """Length prefix and correlation id."""
-SAYING: Final = frozenset({PRODUCE, FETCH})
+SAYING: Final = frozenset({ApiKey.PRODUCE, ApiKey.FETCH})
 """APIs whose answers have a `throttle_time_ms` from version 1 on."""
 _FETCH_FLEXIBLE: Final = 12
 
@@ -50,7 +50,7 @@ def with_throttle(answer: bytes, key: int, version: int, wait_ms: int) -> bytes:
     if version < 1 or key not in SAYING:
         return answer
     try:
-        at = throttle_at(answer, version) if key == PRODUCE else _behind_head(answer, version)
+        at = throttle_at(answer, version) if key == ApiKey.PRODUCE else _behind_head(answer, version)
     except MalformedFrameError:  # the client gets the broker's answer unchanged
         return answer
     if _I32.unpack_from(answer, at)[0] >= wait_ms:

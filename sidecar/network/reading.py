@@ -11,7 +11,7 @@ from sidecar.network.keepalive import LOOK_S, has_silent_peer, unread_at_end
 from sidecar.network.memory import RequestMemory
 from sidecar.network.request import Exchange
 from sidecar.protocol import limits
-from sidecar.protocol.api import api_name
+from sidecar.protocol.api import ApiKey, api_name
 from sidecar.protocol.primitives import I16
 
 FIRST_FRAME_LIMIT: Final = 512 * 1024
@@ -234,6 +234,6 @@ def reason_of(size: int, head: bytes, largest: int) -> tuple[str, str]:
         return "tls", "a TLS handshake on a plaintext Kafka port"
     if size < 0:
         return "malformed", f"a frame of {size} bytes"
-    key = I16.unpack_from(head, 4)[0] if len(head) >= _KEY_BEHIND else limits.PRODUCE
+    key = I16.unpack_from(head, 4)[0] if len(head) >= _KEY_BEHIND else ApiKey.PRODUCE
     limit = limits.frame_bytes(key, largest)
     return "too_large", f"a frame of {size} bytes, the limit is {limit} for {api_name(key)}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sidecar.gateway.apis import cold_apis
 from sidecar.gateway.fetch import FetchApi
-from sidecar.gateway.handler import Apis
+from sidecar.gateway.handler import Apis, HotApi
 from sidecar.gateway.metadata import ClusterApi, served_versions
 from sidecar.gateway.own.apis import OwnApis
 from sidecar.gateway.own.owning import Ownerships
@@ -17,7 +17,7 @@ from sidecar.gateway.topic_partitions import TopicPartitionsApi
 from sidecar.node.connecting import check_tokens
 from sidecar.node.limits import audiences
 from sidecar.node.parts import Parts, Rooms
-from sidecar.protocol import api
+from sidecar.protocol.api import ApiKey
 
 
 async def open_gateway(node: Parts, rooms: Rooms) -> Ownerships:
@@ -46,13 +46,13 @@ async def open_gateway(node: Parts, rooms: Rooms) -> Ownerships:
     gateway.closed_callbacks.append(fetches.client_closed)
     node.metrics.read_gauge("fanout_polls", lambda: float(fetches.tails.polls))
     node.metrics.read_gauge("fanout_waiting", lambda: float(fetches.tails.waiting))
-    hot = {
-        api.API_VERSIONS: cluster.handle_api_versions,
-        api.PRODUCE: ProduceApi(node.upstream, node.nodes, node.resolver, rooms.governed.producers, tasks).handle,
-        api.FETCH: fetches.handle,
-        api.LIST_OFFSETS: tables.handle,
-        api.DELETE_RECORDS: tables.handle,
-        api.OFFSET_FOR_LEADER_EPOCH: tables.handle,
+    hot: dict[int, HotApi] = {
+        ApiKey.API_VERSIONS: cluster.handle_api_versions,
+        ApiKey.PRODUCE: ProduceApi(node.upstream, node.nodes, node.resolver, rooms.governed.producers, tasks).handle,
+        ApiKey.FETCH: fetches.handle,
+        ApiKey.LIST_OFFSETS: tables.handle,
+        ApiKey.DELETE_RECORDS: tables.handle,
+        ApiKey.OFFSET_FOR_LEADER_EPOCH: tables.handle,
     }
     own = OwnApis(node.upstream, node.nodes, node.resolver, rooms.governed, rooms.claims, rooms.catching_up, tasks)
     reader_claims, auto_reset = rooms.reader_claims, rooms.cursors.auto_reset
@@ -61,10 +61,10 @@ async def open_gateway(node: Parts, rooms: Rooms) -> Ownerships:
     producers = rooms.governed.producers
     cold = cold_apis(node.upstream, node.nodes, node.resolver, reader_claims, producers, auto_reset, shares)
     cold |= {
-        api.METADATA: cluster.handle_metadata,
-        api.FIND_COORDINATOR: cluster.handle_find_coordinator,
-        api.DESCRIBE_CLUSTER: cluster.handle_describe_cluster,
-        api.DESCRIBE_TOPIC_PARTITIONS: TopicPartitionsApi(node.upstream, node.resolver, cluster).handle,
+        ApiKey.METADATA: cluster.handle_metadata,
+        ApiKey.FIND_COORDINATOR: cluster.handle_find_coordinator,
+        ApiKey.DESCRIBE_CLUSTER: cluster.handle_describe_cluster,
+        ApiKey.DESCRIBE_TOPIC_PARTITIONS: TopicPartitionsApi(node.upstream, node.resolver, cluster).handle,
         **own.handlers(),
     }
     gateway.closed_callbacks.append(lambda client: rooms.governed.producers.connection_closed(client.connection.id))

@@ -19,7 +19,7 @@ from typing import Final, Generic, NamedTuple, TypeVar
 from sidecar.pipeline.errors import PipelineError, UnknownTopicError, UnreachableError
 from sidecar.pipeline.security import Security
 from sidecar.protocol.addresses import addresses as parse_addresses
-from sidecar.protocol.api import FETCH, LIST_OFFSETS, METADATA
+from sidecar.protocol.api import ApiKey
 from sidecar.protocol.caller import BadAnswerError, Request, decode_frame, encode_frame
 from sidecar.protocol.calls.admin import ApiVersions, ClusterDescription, DescribeTopics
 from sidecar.protocol.calls.logs import ListOffsets
@@ -152,8 +152,8 @@ _PASSING: Final = STALE_ROUTE | {
     ErrorCode.UNKNOWN_LEADER_EPOCH,
     _OFFSET_NOT_AVAILABLE,
 }
-_NEEDED: Final = {METADATA: (DescribeTopics, "Metadata"), LIST_OFFSETS: (ListOffsets, "ListOffsets"),
-                  FETCH: (FetchTails, "Fetch")}  # fmt: skip
+_NEEDED: Final = {ApiKey.METADATA: (DescribeTopics, "Metadata"), ApiKey.LIST_OFFSETS: (ListOffsets, "ListOffsets"),
+                  ApiKey.FETCH: (FetchTails, "Fetch")}  # fmt: skip
 
 
 class PassingError(PipelineError):

@@ -9,8 +9,97 @@ newer Kafka: the tests that query one fail until all that it adds is served or i
 """
 
 from dataclasses import dataclass
-from enum import Enum
+from enum import Enum, IntEnum
 from typing import Final
+
+
+class ApiKey(IntEnum):
+    """All APIs that Kafka's brokers offer clients, under Kafka's names, and the sidecar's own."""
+
+    PRODUCE = 0
+    FETCH = 1
+    LIST_OFFSETS = 2
+    METADATA = 3
+    OFFSET_COMMIT = 8
+    OFFSET_FETCH = 9
+    FIND_COORDINATOR = 10
+    JOIN_GROUP = 11
+    HEARTBEAT = 12
+    LEAVE_GROUP = 13
+    SYNC_GROUP = 14
+    DESCRIBE_GROUPS = 15
+    LIST_GROUPS = 16
+    SASL_HANDSHAKE = 17
+    API_VERSIONS = 18
+    CREATE_TOPICS = 19
+    DELETE_TOPICS = 20
+    DELETE_RECORDS = 21
+    INIT_PRODUCER_ID = 22
+    OFFSET_FOR_LEADER_EPOCH = 23
+    ADD_PARTITIONS_TO_TXN = 24
+    ADD_OFFSETS_TO_TXN = 25
+    END_TXN = 26
+    WRITE_TXN_MARKERS = 27
+    TXN_OFFSET_COMMIT = 28
+    DESCRIBE_ACLS = 29
+    CREATE_ACLS = 30
+    DELETE_ACLS = 31
+    DESCRIBE_CONFIGS = 32
+    ALTER_CONFIGS = 33
+    ALTER_REPLICA_LOG_DIRS = 34
+    DESCRIBE_LOG_DIRS = 35
+    SASL_AUTHENTICATE = 36
+    CREATE_PARTITIONS = 37
+    CREATE_DELEGATION_TOKEN = 38
+    RENEW_DELEGATION_TOKEN = 39
+    EXPIRE_DELEGATION_TOKEN = 40
+    DESCRIBE_DELEGATION_TOKEN = 41
+    DELETE_GROUPS = 42
+    ELECT_LEADERS = 43
+    INCREMENTAL_ALTER_CONFIGS = 44
+    ALTER_PARTITION_REASSIGNMENTS = 45
+    LIST_PARTITION_REASSIGNMENTS = 46
+    OFFSET_DELETE = 47
+    DESCRIBE_CLIENT_QUOTAS = 48
+    ALTER_CLIENT_QUOTAS = 49
+    DESCRIBE_USER_SCRAM_CREDENTIALS = 50
+    ALTER_USER_SCRAM_CREDENTIALS = 51
+    DESCRIBE_QUORUM = 55
+    UPDATE_FEATURES = 57
+    DESCRIBE_CLUSTER = 60
+    DESCRIBE_PRODUCERS = 61
+    UNREGISTER_BROKER = 64
+    DESCRIBE_TRANSACTIONS = 65
+    LIST_TRANSACTIONS = 66
+    CONSUMER_GROUP_HEARTBEAT = 68
+    CONSUMER_GROUP_DESCRIBE = 69
+    GET_TELEMETRY_SUBSCRIPTIONS = 71
+    PUSH_TELEMETRY = 72
+    LIST_CONFIG_RESOURCES = 74
+    DESCRIBE_TOPIC_PARTITIONS = 75
+    SHARE_GROUP_HEARTBEAT = 76
+    SHARE_GROUP_DESCRIBE = 77
+    SHARE_FETCH = 78
+    SHARE_ACKNOWLEDGE = 79
+    ADD_RAFT_VOTER = 80
+    REMOVE_RAFT_VOTER = 81
+    INITIALIZE_SHARE_GROUP_STATE = 83
+    READ_SHARE_GROUP_STATE = 84
+    WRITE_SHARE_GROUP_STATE = 85
+    DELETE_SHARE_GROUP_STATE = 86
+    READ_SHARE_GROUP_STATE_SUMMARY = 87
+    STREAMS_GROUP_HEARTBEAT = 88
+    STREAMS_GROUP_DESCRIBE = 89
+    DESCRIBE_SHARE_GROUP_OFFSETS = 90
+    ALTER_SHARE_GROUP_OFFSETS = 91
+    DELETE_SHARE_GROUP_OFFSETS = 92
+    STREAMS_GROUP_TOPOLOGY_DESCRIPTION_UPDATE = 93
+    UNREGISTER_CONTROLLER = 94
+    OWN = 1000
+    RELEASE = 1001
+    DESCRIBE_OWNERS = 1002
+    LAST_SEQUENCE = 1003
+    WATCH = 1004
 
 
 class Route(Enum):
@@ -234,32 +323,23 @@ NOT_SERVED: Final = {
 """APIs that clients know but nodes do not serve, and why. A client falls back, or reports an unsupported version."""
 
 
-SASL_HANDSHAKE: Final = 17
-SASL_AUTHENTICATE: Final = 36
-LOGIN_APIS: Final = {SASL_HANDSHAKE: "SaslHandshake", SASL_AUTHENTICATE: "SaslAuthenticate"}
+LOGIN_APIS: Final = {ApiKey.SASL_HANDSHAKE: "SaslHandshake", ApiKey.SASL_AUTHENTICATE: "SaslAuthenticate"}
 """Served on listeners where clients log in, by the node itself."""
 
 
 def api_name(key: int) -> str:
-    """The name for people; "api key N" for an API that is in no table."""
-    return ALL_APIS[key].name if key in ALL_APIS else LOGIN_APIS.get(key, f"api key {key}")
+    """Kafka's name of an API, for people; "api key N" for one that brokers do not offer clients."""
+    try:
+        return ApiKey(key).name.title().replace("_", "")
+    except ValueError:
+        return f"api key {key}"
 
 
 OWN_SOFTWARE: Final = "sidecar"
 """The beginning of the name of client software that knows the sidecar's own APIs (KIP-511)."""
 
-PRODUCE: Final = 0
-FETCH: Final = 1
-LIST_OFFSETS: Final = 2
-METADATA: Final = 3
-FIND_COORDINATOR: Final = 10
-API_VERSIONS: Final = 18
-DELETE_RECORDS: Final = 21
-OFFSET_FOR_LEADER_EPOCH: Final = 23
-DESCRIBE_CLUSTER: Final = 60
-DESCRIBE_TOPIC_PARTITIONS: Final = 75
-OWN: Final = 1000
-RELEASE: Final = 1001
-DESCRIBE_OWNERS: Final = 1002
-LAST_SEQUENCE: Final = 1003
-WATCH: Final = 1004
+OWN: Final = ApiKey.OWN
+RELEASE: Final = ApiKey.RELEASE
+DESCRIBE_OWNERS: Final = ApiKey.DESCRIBE_OWNERS
+LAST_SEQUENCE: Final = ApiKey.LAST_SEQUENCE
+WATCH: Final = ApiKey.WATCH

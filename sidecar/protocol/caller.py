@@ -10,7 +10,7 @@ from enum import IntEnum
 from typing import ClassVar, Final, Generic, NewType, Protocol, TypeVar, dataclass_transform
 from uuid import UUID
 
-from sidecar.protocol.api import API_VERSIONS
+from sidecar.protocol.api import ApiKey
 from sidecar.protocol.errors import ErrorCode, KafkaError, no_topic
 from sidecar.protocol.ids import Stamp
 from sidecar.protocol.primitives import MalformedFrameError, Octets, Reader, Writer, at_once, request_frame
@@ -235,7 +235,7 @@ def frame_steps(
     reader = Reader(buffer, start, end)
     try:
         found = reader.i32()
-        reader.tags(request.flexible and request.api_key != API_VERSIONS)  # KIP-511: a header that all can read
+        reader.tags(request.flexible and request.api_key != ApiKey.API_VERSIONS)  # KIP-511: a header that all can read
         answer = yield from request.decode_steps(reader)
     except MalformedFrameError as error:
         raise BadAnswerError(f"{_answer_to(request)}: {error}") from None

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from struct import Struct
 from typing import Final
 
+from sidecar.protocol.api import ApiKey
 from sidecar.protocol.batch import batch_end, batch_sizes
 from sidecar.protocol.fetch_parts import NOT_LOOKED_FOR, FetchAnswer, FetchedPart, FetchPart, FetchRequest, Watermarks
 from sidecar.protocol.fetch_tags import FIRST_WITH_STATE, read_replica, skip_partition_tags
@@ -146,7 +147,7 @@ def encode_request(
     parts: list[tuple[bytes, Octets]],
 ) -> bytes:
     """Return a sessionless request frame: see `write_body`."""
-    writer = request_frame(1, version, correlation_id, client_id, version >= FIRST_FLEXIBLE)
+    writer = request_frame(ApiKey.FETCH, version, correlation_id, client_id, version >= FIRST_FLEXIBLE)
     write_body(writer, version, limits, parts)
     return writer.frame()
 

@@ -14,20 +14,30 @@ Settings change some of these (`BOUNDS`). Measurements: docs/performance.md, "Wh
 
 from typing import Final
 
+from sidecar.protocol.api import ApiKey
+
 FRAME_BYTES: Final = 4 * 1024 * 1024
 """The largest request of any API but Produce. Kafka's default for all of them, 100 MiB, is meant for records. 4 MiB are
 100,000 partitions of Fetch or ListOffsets, or names of 40 bytes; an assignment of a group has to fit into a message of
 the offsets topic, 1 MiB by default.
 """
 
-PRODUCE: Final = 0
-_PRODUCE_ONLY: Final = frozenset({PRODUCE})
+_PRODUCE: Final = ApiKey.PRODUCE.value
 
 SMALL_FRAME_BYTES: Final = 64 * 1024
-_SMALL: Final = frozenset({10, 12, 18, 22, 25, 26, 60, 68})
-"""APIs that name one thing: FindCoordinator, Heartbeat, ApiVersions, InitProducerId, AddOffsetsToTxn, EndTxn,
-DescribeCluster, ConsumerGroupHeartbeat. A string has at most 32 KiB on the wire.
-"""
+_SMALL: Final = frozenset(
+    {
+        ApiKey.FIND_COORDINATOR.value,
+        ApiKey.HEARTBEAT.value,
+        ApiKey.API_VERSIONS.value,
+        ApiKey.INIT_PRODUCER_ID.value,
+        ApiKey.ADD_OFFSETS_TO_TXN.value,
+        ApiKey.END_TXN.value,
+        ApiKey.DESCRIBE_CLUSTER.value,
+        ApiKey.CONSUMER_GROUP_HEARTBEAT.value,
+    }
+)
+"""APIs that name one thing. A string has at most 32 KiB on the wire. Numbers, because they are compared faster."""
 
 ELEMENTS: Final = 20_000
 """Elements of all arrays of a request, tagged fields included, unless `_MORE` says otherwise. The Kafka controller
@@ -35,15 +45,15 @@ takes no more than 10,000 changes in one request (`QuorumController.MAX_RECORDS_
 """
 
 _MORE: Final = {
-    0: 15_000,  # Produce: a batch has 70 bytes, so a client's default of 1 MiB holds no more
-    1: 20_000,  # Fetch, which is walked at once: each one of a consumer names all partitions that it reads
-    2: 110_000,  # ListOffsets: monitoring asks for all partitions of a cluster at once
-    3: 50_000,  # Metadata: names; a client that wants all of them names none
-    18: 100,  # ApiVersions has two fields
-    21: 110_000,  # DeleteRecords
-    23: 110_000,  # OffsetForLeaderEpoch
-    78: 60_000,  # ShareFetch, ShareAcknowledge: a byte for each record, of which a member can have 2,000 of a partition
-    79: 60_000,
+    _PRODUCE: 15_000,  # a batch has 70 bytes, so a client's default of 1 MiB holds no more
+    ApiKey.FETCH: 20_000,  # walked at once: each one of a consumer names all partitions that it reads
+    ApiKey.LIST_OFFSETS: 110_000,  # monitoring asks for all partitions of a cluster at once
+    ApiKey.METADATA: 50_000,  # names; a client that wants all of them names none
+    ApiKey.API_VERSIONS: 100,  # it has two fields
+    ApiKey.DELETE_RECORDS: 110_000,
+    ApiKey.OFFSET_FOR_LEADER_EPOCH: 110_000,
+    ApiKey.SHARE_FETCH: 60_000,  # a byte for each record, of which a member can have 2,000 of a partition
+    ApiKey.SHARE_ACKNOWLEDGE: 60_000,
 }
 """Enough for 100,000 partitions in up to 10,000 topics, about a whole cluster; they are walked in slices. APIs whose
 elements become objects have fewer: the garbage collector visits all objects in one pass, 1 ms for 1,000.
@@ -121,7 +131,8 @@ class Bounds:
         """Set these limits; without arguments, the defaults."""
         self.elements, self.turn, self.opened_a_second = elements, turn, opened_a_second
         self.objects = max(1, turn // 4)
-        self.produce, self.fetch, self.partitions = self.of(PRODUCE), self.of(1), self.of(2)
+        self.produce, self.fetch = self.of(ApiKey.PRODUCE), self.of(ApiKey.FETCH)
+        self.partitions = self.of(ApiKey.LIST_OFFSETS)
 
     def of(self, api_key: int) -> int:
         """Elements of all arrays of one request of this API."""
@@ -133,7 +144,7 @@ BOUNDS: Final = Bounds()
 
 def frame_bytes(api_key: int, produce: int) -> int:
     """The largest request of an API, in bytes after the length prefix; `produce` is that of Produce."""
-    if api_key in _PRODUCE_ONLY:
+    if api_key == _PRODUCE:
         return produce
     return min(produce, SMALL_FRAME_BYTES if api_key in _SMALL else FRAME_BYTES)
 

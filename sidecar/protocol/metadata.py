@@ -14,6 +14,7 @@ from struct import Struct
 from typing import ClassVar, Final, NamedTuple
 from uuid import UUID
 
+from sidecar.protocol.api import ApiKey
 from sidecar.protocol.caller import Request
 from sidecar.protocol.errors import ErrorCode
 from sidecar.protocol.limits import BOUNDS
@@ -143,7 +144,7 @@ class ClusterState:
 class MetadataCall(Request[ClusterState]):
     """The request upstream by names, version 10, which Kafka has from 2.8 on."""
 
-    api_key: ClassVar[int] = 3
+    api_key: ClassVar[int] = ApiKey.METADATA
     api_version: ClassVar[int] = 10
     flexible: ClassVar[bool] = True
 

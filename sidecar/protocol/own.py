@@ -8,7 +8,7 @@ from typing import ClassVar, Final, Generic, TypeVar, cast
 
 from google.protobuf.message import DecodeError, Message
 
-from sidecar.protocol import api
+from sidecar.protocol.api import ApiKey
 from sidecar.protocol.caller import Request
 from sidecar.protocol.errors import ErrorCode
 from sidecar.protocol.primitives import MalformedFrameError, Reader, Writer
@@ -55,33 +55,33 @@ class _OwnRequest(Request[AnswerT], Generic[AskedT, AnswerT]):
 class Own(_OwnRequest[control.OwnRequest, control.OwnResponse]):
     """Claims resources, all or nothing. A repetition with the same token is the same request."""
 
-    api_key: ClassVar[int] = api.OWN
+    api_key: ClassVar[int] = ApiKey.OWN
     answer = control.OwnResponse
 
 
 class Release(_OwnRequest[control.ReleaseRequest, control.ReleaseResponse]):
     """Releases what a token owns or waits for: the named resources, or all, if no resources are named."""
 
-    api_key: ClassVar[int] = api.RELEASE
+    api_key: ClassVar[int] = ApiKey.RELEASE
     answer = control.ReleaseResponse
 
 
 class DescribeOwners(_OwnRequest[control.DescribeOwnersRequest, control.DescribeOwnersResponse]):
     """The owners and queues of resources; for a topic also of its partitions, if these have their own owners."""
 
-    api_key: ClassVar[int] = api.DESCRIBE_OWNERS
+    api_key: ClassVar[int] = ApiKey.DESCRIBE_OWNERS
     answer = control.DescribeOwnersResponse
 
 
 class LastSequence(_OwnRequest[control.LastSequenceRequest, control.LastSequenceResponse]):
     """The highest sequence ids of a producer name that are in the log."""
 
-    api_key: ClassVar[int] = api.LAST_SEQUENCE
+    api_key: ClassVar[int] = ApiKey.LAST_SEQUENCE
     answer = control.LastSequenceResponse
 
 
 class Watch(_OwnRequest[control.WatchRequest, control.WatchResponse]):
     """Waits for a change of a token's claims: answered at the first change, or without one after `wait_ms`."""
 
-    api_key: ClassVar[int] = api.WATCH
+    api_key: ClassVar[int] = ApiKey.WATCH
     answer = control.WatchResponse

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from struct import Struct
 from typing import Final, NamedTuple
 
+from sidecar.protocol.api import ApiKey
 from sidecar.protocol.compiled import COMPILED
 from sidecar.protocol.leaders import Leader, endpoint_tags, leader_tags
 from sidecar.protocol.limits import BOUNDS
@@ -26,6 +27,8 @@ from sidecar.protocol.primitives import (
 )
 from sidecar.protocol.topic_ids import ID_BYTES, NO_NAMES, Ids, Names, named
 
+KEY: Final = ApiKey.PRODUCE.value
+"""A plain number, because it is packed with every request to a leader."""
 FIRST_FLEXIBLE: Final = 9
 FIRST_WITH_START: Final = 5
 """The first version whose answers have the log start offset."""
@@ -150,7 +153,7 @@ def whole_head(correlation_id: int, version: int, rest: int) -> bytes:
     follow.
     """
     size = _WHOLE_HEAD.size - 4 + rest
-    return _WHOLE_HEAD.pack(size, 0, version, correlation_id, len(OWN_CLIENT_ID), OWN_CLIENT_ID)
+    return _WHOLE_HEAD.pack(size, KEY, version, correlation_id, len(OWN_CLIENT_ID), OWN_CLIENT_ID)
 
 
 def usual_partitions(buffer: Octets, start: int, end: int, version: int) -> list[tuple[int, int, int, int]] | None:

@@ -16,6 +16,7 @@ from sidecar.protocol.produce import (
     FIRST_FLEXIBLE,
     FIRST_WITH_LEADERS,
     FIRST_WITH_START,
+    KEY,
     LEADER_TAG,
     OWN_CLIENT_ID,
     PLAIN_V8,
@@ -51,7 +52,7 @@ def encode_request(
     from version 13 on.
     """
     flexible = version >= FIRST_FLEXIBLE
-    writer = request_frame(0, version, correlation_id, client_id, flexible)
+    writer = request_frame(KEY, version, correlation_id, client_id, flexible)
     writer.text(transactional_id, flexible)
     writer.raw(_ACKS_TIMEOUT.pack(acks, timeout_ms))
     by_topic: dict[bytes, list[tuple[int, Octets]]] = {}
@@ -100,7 +101,7 @@ def encode_single(correlation_id: int, timeout_ms: int, table: bytes, batch: Oct
     size = len(batch)
     head = b"".join(
         (
-            _SINGLE_HEAD.pack(16 + len(_SINGLE_CONSTANT) + len(table) + size, 0, SINGLE_VERSION, correlation_id),
+            _SINGLE_HEAD.pack(16 + len(_SINGLE_CONSTANT) + len(table) + size, KEY, SINGLE_VERSION, correlation_id),
             _SINGLE_CONSTANT,
             _COUNT.pack(timeout_ms),
             table,
@@ -126,7 +127,7 @@ def encode_single_by_id(correlation_id: int, timeout_ms: int, table: bytes, batc
     rest = len(table) + len(records.out) + len(batch) + len(_BY_ID_END)
     size = _BY_ID_HEAD.size - 4 + rest
     head = _BY_ID_HEAD.pack(
-        size, 0, BY_ID_VERSION, correlation_id, len(OWN_CLIENT_ID), OWN_CLIENT_ID, 0, 0, -1, timeout_ms
+        size, KEY, BY_ID_VERSION, correlation_id, len(OWN_CLIENT_ID), OWN_CLIENT_ID, 0, 0, -1, timeout_ms
     )
     return [head + table + records.out, batch, _BY_ID_END]
 
@@ -151,7 +152,7 @@ def encode_batches(correlation_id: int, timeout_ms: int, batches: list[tuple[byt
             size += len(pending) + len(batch)
             parts += (pending, batch)
             pending = b""
-    parts[0] = _SINGLE_HEAD.pack(size, 0, SINGLE_VERSION, correlation_id)
+    parts[0] = _SINGLE_HEAD.pack(size, KEY, SINGLE_VERSION, correlation_id)
     return parts
 
 

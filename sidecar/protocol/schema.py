@@ -14,6 +14,7 @@ from struct import Struct
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from sidecar.protocol import limits
+from sidecar.protocol.api import ApiKey
 from sidecar.protocol.kinds import INT8, Fixed, Form, Kind
 from sidecar.protocol.primitives import (
     NO_TAGS,
@@ -33,7 +34,7 @@ Values: TypeAlias = dict[str, Any]
 TAGS: Final = "tags"
 NEVER: Final = 32_767
 """Greater than every version."""
-_PLAIN_HEADER: Final = 18
+_PLAIN_HEADER: Final = ApiKey.API_VERSIONS
 """ApiVersions, whose answers have a header without tags in every version (KIP-511)."""
 _SHORT_BYTES: Final = 4096
 """A message of this size is read at once, without a generator for each of its lists: it takes milliseconds at most."""

@@ -31,7 +31,7 @@ from sidecar.local.java import find_java
 from sidecar.network.framing import Frame
 from sidecar.network.request import Request
 from sidecar.protocol import fetch, partitioned, produce, usual_fetch
-from sidecar.protocol.api import APIS, FETCH, PRODUCE, Route
+from sidecar.protocol.api import APIS, ApiKey, Route
 from sidecar.protocol.fetch_tags import FIRST_WITH_STATE
 from sidecar.protocol.primitives import MalformedFrameError, TaggedFieldsError, Writer
 from sidecar.protocol.topic_ids import is_stand_in
@@ -109,7 +109,7 @@ _NAMES: Final[dict[bytes, bytes]] = {}
 
 def is_forwarded(call: Call) -> bool:
     """Whether requests of an API may reach a broker unchanged."""
-    hot = call.key in (PRODUCE, FETCH) or call.key in partitioned.TABLES
+    hot = call.key in (ApiKey.PRODUCE, ApiKey.FETCH) or call.key in partitioned.TABLES
     if call.key not in APIS:
         return False
     return hot or (APIS[call.key].route is not Route.LOCAL and isinstance(ACCESS[call.key], Asked))
@@ -128,11 +128,11 @@ def request_of(frame: bytes) -> Request | None:
 def walked(request: Request) -> Any:
     """What a hot API finds in a request. Raises `MalformedFrameError`."""
     buffer, body, end, version = request.frame.buffer, request.body, request.frame.end, request.version
-    if request.key == PRODUCE:
+    if request.key == ApiKey.PRODUCE:
         found = produce.walk(buffer, body, end, version, _NAMES)
         parts = [_element(buffer, part) for part in found.parts]
         return found._replace(parts=cast("Any", parts))
-    if request.key == FETCH:
+    if request.key == ApiKey.FETCH:
         asked = usual_fetch.walk(buffer, body, end, version, _NAMES)
         parts = [_element(buffer, part) for part in asked.parts]
         return asked._replace(session=0, parts=cast("Any", parts))
@@ -159,7 +159,7 @@ async def forwarded(frame: bytes) -> tuple[bytes, Any] | None:
         found = await _found(request)
     except MalformedFrameError:
         return None
-    if request.key == FETCH and found.replica_id >= 0:
+    if request.key == ApiKey.FETCH and found.replica_id >= 0:
         return None
     return bytes(request.frame.buffer[request.frame.start : request.frame.end]), found
 
@@ -289,7 +289,9 @@ def frames(seed: int, count: int, bodies: Sequence[tuple[Call, bytes]]) -> Itera
     fields that Kafka knows.
     """
     dice = random.Random(seed)
-    fetches = [(call, _fetch(call.version)) for call in CALLS if call.key == FETCH and call.version >= FIRST_WITH_STATE]
+    fetches = [
+        (call, _fetch(call.version)) for call in CALLS if call.key == ApiKey.FETCH and call.version >= FIRST_WITH_STATE
+    ]
     for call, body in (*bodies, *fetches):
         yield frame_of(call, body)
     for number in range(count - len(bodies) - len(fetches)):
@@ -303,9 +305,9 @@ def bodies() -> list[tuple[Call, bytes]]:
     from tests.fuzz.seeds import kafka_bodies  # noqa: PLC0415 - it makes strategies for all messages
 
     found = [(CALLS[number], body) for number, body in kafka_bodies() if is_forwarded(CALLS[number])]
-    found += [(call, _fetch(call.version)) for call in CALLS if call.key == FETCH]
+    found += [(call, _fetch(call.version)) for call in CALLS if call.key == ApiKey.FETCH]
     for call, body in found:
-        if call.key in (PRODUCE, FETCH) and call.version >= 13:
+        if call.key in (ApiKey.PRODUCE, ApiKey.FETCH) and call.version >= 13:
             with suppress(MalformedFrameError):
                 ids = walked(cast("Request", request_of(frame_of(call, body)))).ids
                 _NAMES.update((topic_id, topic_id.hex().encode()) for topic_id in ids.values())

@@ -9,6 +9,7 @@ from enum import IntEnum
 from typing import ClassVar, TypeVar
 
 from sidecar.protocol import fetch, produce, produce_upstream
+from sidecar.protocol.api import ApiKey
 from sidecar.protocol.caller import Request
 from sidecar.protocol.calls import tails
 from sidecar.protocol.errors import ErrorCode
@@ -59,7 +60,7 @@ class ProduceBatch(Request[Appended]):
     replicas.
     """
 
-    api_key: ClassVar[int] = 0
+    api_key: ClassVar[int] = ApiKey.PRODUCE
     api_version: ClassVar[int] = produce_upstream.SINGLE_VERSION
 
     partition: TopicPartition
@@ -98,7 +99,7 @@ class FetchPartition(Request[Fetched]):
     error 89, as an empty answer would look like an empty log.
     """
 
-    api_key: ClassVar[int] = 1
+    api_key: ClassVar[int] = ApiKey.FETCH
     api_version: ClassVar[int] = tails.VERSION
 
     partition: TopicPartition

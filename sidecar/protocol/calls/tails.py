@@ -5,6 +5,7 @@ from struct import Struct
 from typing import ClassVar, Final, NamedTuple
 
 from sidecar.protocol import fetch
+from sidecar.protocol.api import ApiKey
 from sidecar.protocol.caller import Request
 from sidecar.protocol.errors import ErrorCode
 from sidecar.protocol.primitives import I32, Octets, Reader, Writer
@@ -53,7 +54,7 @@ class FetchTails(Request[dict[tuple[bytes, int], Fetched]]):
     but for a first batch that is larger.
     """
 
-    api_key: ClassVar[int] = 1
+    api_key: ClassVar[int] = ApiKey.FETCH
     api_version: ClassVar[int] = VERSION
 
     positions: Sequence[Position]

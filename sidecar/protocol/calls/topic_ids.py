@@ -11,6 +11,7 @@ from typing import ClassVar, Final
 from uuid import UUID
 
 from sidecar.protocol import fetch
+from sidecar.protocol.api import ApiKey
 from sidecar.protocol.caller import Request
 from sidecar.protocol.calls.tails import Position, element_of
 from sidecar.protocol.errors import ErrorCode
@@ -27,7 +28,7 @@ _SAME: Final = frozenset({ErrorCode.NONE, ErrorCode.OFFSET_OUT_OF_RANGE})
 class HasLogs(Request[bool]):
     """Whether this broker leads partitions of the topics with these ids: one partition by topic id."""
 
-    api_key: ClassVar[int] = 1
+    api_key: ClassVar[int] = ApiKey.FETCH
     api_version: ClassVar[int] = fetch.FIRST_BY_ID
     flexible: ClassVar[bool] = True
 

@@ -9,6 +9,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from sidecar.protocol import api, api_versions, metadata, partitioned, produce, usual_fetch
+from sidecar.protocol.api import ApiKey
 from sidecar.protocol.limits import elements
 from sidecar.protocol.messages import admin, cluster, groups, logs, security, transactions
 from sidecar.protocol.primitives import MalformedFrameError, RequestReader, at_once
@@ -49,18 +50,18 @@ def play(data: bytes) -> None:
 def _walk(call: Call, body: bytes) -> None:
     """What is read of it without a table."""
     key, version, end = call.key, call.version, len(body)
-    if key == api.PRODUCE:
+    if key == ApiKey.PRODUCE:
         for part in produce.walk(body, 0, end, version).parts:
             assert 0 <= part.start <= part.end <= end, "records beyond the frame"
-    elif key == api.FETCH:
+    elif key == ApiKey.FETCH:
         request = usual_fetch.walk(body, 0, end, version, {bytes(16): b"t"})
         for fetched in request.parts:
             assert 0 <= fetched.start <= fetched.end <= end, "an element beyond the frame"
-    elif key == api.METADATA:
+    elif key == ApiKey.METADATA:
         reader = RequestReader(body, 0, end, elements(key))
         reader.tags(version >= 9)
         at_once(metadata.request_steps(reader, version))
-    elif key == api.API_VERSIONS:
+    elif key == ApiKey.API_VERSIONS:
         api_versions.decode_request(body, 0, end, version)
     elif key in partitioned.TABLES:
         layout = partitioned.layout_of(key, version)

@@ -15,7 +15,7 @@ from sidecar.gateway.logins import ClientListener, Logins
 from sidecar.network.admission import Admission, ConnectionLimits, Refusal
 from sidecar.network.places import Places
 from sidecar.network.request import Exchange
-from sidecar.protocol.api import SASL_HANDSHAKE
+from sidecar.protocol.api import ApiKey
 from sidecar.protocol.api_versions import VersionRange
 from sidecar.protocol.caller import DisconnectedError
 from sidecar.protocol.messages import security
@@ -213,9 +213,9 @@ async def test_a_mechanism_that_is_not_offered_is_answered_with_those_that_are(k
 
 
 async def test_the_first_handshake_is_told_as_librdkafka_wants_it_and_refused(known: Known) -> None:
-    assert VersionRange(SASL_HANDSHAKE, 0, 1) in logins.with_logins([])
+    assert VersionRange(ApiKey.SASL_HANDSHAKE, 0, 1) in logins.with_logins([])
     async with gateway_of(known) as connect, connect() as talk:
-        talk.peer.writer.write(request(5, key=SASL_HANDSHAKE, version=0))
+        talk.peer.writer.write(request(5, key=ApiKey.SASL_HANDSHAKE, version=0))
         assert await talk.peer.ended()
     assert known.rejected == ["unsupported_version"]
     assert known.details == ["SaslHandshake v0: 1 to 1 are served"]

@@ -19,7 +19,7 @@ from sidecar.gateway.own import apis, bodies, describe
 from sidecar.gateway.own.bodies import BadRequestError
 from sidecar.network.framing import Frame
 from sidecar.network.request import Exchange, Request
-from sidecar.protocol.api import DESCRIBE_OWNERS, LAST_SEQUENCE, NOT_SERVED, OWN, OWN_APIS, RELEASE, WATCH, Route
+from sidecar.protocol.api import NOT_SERVED, OWN_APIS, ApiKey, Route
 from sidecar.protocol.api_versions import ClientSoftware, VersionRange
 from sidecar.protocol.session import Caller, Session
 from sidecar.v1 import control_pb2 as control
@@ -99,7 +99,7 @@ def test_anything_else_is_none(resource: control.Resource):
 
 
 def test_the_table_has_the_five_own_keys():
-    assert OWN_APIS.keys() == {OWN, RELEASE, DESCRIBE_OWNERS, LAST_SEQUENCE, WATCH}
+    assert OWN_APIS.keys() == {ApiKey.OWN, ApiKey.RELEASE, ApiKey.DESCRIBE_OWNERS, ApiKey.LAST_SEQUENCE, ApiKey.WATCH}
     assert not [key for key in NOT_SERVED if key >= 1000]
     said = f"{apis.__doc__}{describe.__doc__}"
     for own in OWN_APIS.values():
@@ -169,6 +169,6 @@ async def test_a_claim_of_a_client_that_has_gone_keeps_nobody_from_its_producer_
         return control.OwnResponse()
 
     with patch.object(own.ownerships, "own", nobody):
-        await own.handlers()[OWN](client, Exchange(connection, head), head)
+        await own.handlers()[ApiKey.OWN](client, Exchange(connection, head), head)
     other = bindings.check_claim(Session("pid:7"), Caller("User:app", "payments"))
     assert (other is not None) is alive

@@ -22,7 +22,7 @@ from sidecar.gateway.own.apis import OwnApis
 from sidecar.network.framing import Frame
 from sidecar.network.request import Exchange, Request
 from sidecar.network.tasks import Tasks
-from sidecar.protocol.api import OWN, RELEASE, WATCH
+from sidecar.protocol.api import ApiKey
 from sidecar.protocol.caller import DisconnectedError
 from sidecar.protocol.errors import ErrorCode, KafkaError
 from sidecar.protocol.ids import Offset
@@ -102,18 +102,18 @@ class Client:
             group=group, claims=claims, mode=mode, token=token, wait_ms=int(wait_s * 1000),
             producer_id=self.producer_id, producer_name="me",
         )  # fmt: skip
-        return control.OwnResponse.FromString(await self._ask(OWN, request))
+        return control.OwnResponse.FromString(await self._ask(ApiKey.OWN, request))
 
     def owns_later(self, token: bytes, *names: str | int, **how: Any) -> asyncio.Task[control.OwnResponse]:
         return asyncio.create_task(self.own(token, *names, **{"mode": WAITING, "wait_s": 60.0, **how}))
 
     async def release(self, token: bytes, *names: str | int, group: str = "") -> control.ReleaseResponse:
         request = control.ReleaseRequest(token=token, resources=[resource(name) for name in names], group=group)
-        return control.ReleaseResponse.FromString(await self._ask(RELEASE, request))
+        return control.ReleaseResponse.FromString(await self._ask(ApiKey.RELEASE, request))
 
     async def watch(self, token: bytes, wait_s: float = 0.0) -> control.WatchResponse:
         request = control.WatchRequest(token=token, wait_ms=int(wait_s * 1000))
-        return control.WatchResponse.FromString(await self._ask(WATCH, request))
+        return control.WatchResponse.FromString(await self._ask(ApiKey.WATCH, request))
 
 
 class Claims(CoordinatorNode):
@@ -342,7 +342,7 @@ def test_what_cannot_be_owned_is_refused_with_its_reason(play: Any) -> None:
             made = control.Resource(topic=topic, partition=partition)
             claims = [control.Claim(resource=made), control.Claim(resource=control.Resource(name="leader"))]
             request = control.OwnRequest(claims=claims, producer_id=7, token=A)
-            answer = control.OwnResponse.FromString(await client._ask(OWN, request))
+            answer = control.OwnResponse.FromString(await client._ask(ApiKey.OWN, request))
             assert answer.ownerships[1].error == control.NONE or topic == "orders"
             return answer.error, answer.message, len(node.apis.ownerships.sets)
 
@@ -369,7 +369,7 @@ def test_a_shadow_is_claimed_for_reading(play: Any) -> None:
         node.resolver.set_shadows({b"mirror": Source(TOPIC.encode(), UUID(int=1), frozenset({"User:app"}))})
         claim = control.Claim(resource=control.Resource(topic="mirror"))
         request = control.OwnRequest(claims=[claim], producer_id=7, group="readers", token=A)
-        answer = control.OwnResponse.FromString(await Client(node, 7)._ask(OWN, request))
+        answer = control.OwnResponse.FromString(await Client(node, 7)._ask(ApiKey.OWN, request))
         assert (answer.error, answer.ownerships[0].owner_session) == (control.NONE, "pid:7")
 
     play(story)

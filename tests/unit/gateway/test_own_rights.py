@@ -19,7 +19,7 @@ from sidecar.gateway.own.describe import DescribeOwnersApi, LastSequenceApi
 from sidecar.gateway.owners import OwnerAnswer, Standing
 from sidecar.network.framing import Frame
 from sidecar.network.request import Exchange, Request
-from sidecar.protocol.api import OWN, RELEASE
+from sidecar.protocol.api import ApiKey
 from sidecar.protocol.errors import no_topic
 from sidecar.protocol.primitives import I32
 from sidecar.protocol.session import Caller
@@ -172,7 +172,7 @@ async def test_a_release_without_a_token_names_no_owner_to_whom_it_may_not_be_de
         (group, rights(SEEN), NameResolver(), control.NONE),
         (group, may, NameResolver(), control.HELD),
     ):
-        release = own_apis(resolver).handlers()[RELEASE]
+        release = own_apis(resolver).handlers()[ApiKey.RELEASE]
         answer = control.ReleaseResponse.FromString(await asked(release, request, allowed))
         assert answer.error == error
         assert ("bob" in answer.message) is (error == control.HELD)
@@ -183,7 +183,7 @@ async def test_a_shadow_of_others_is_refused_to_a_claim_as_a_topic_without_right
     request = control.OwnRequest(group="readers", claims=[claim], token=bytes(16), producer_id=7)
     said: set[tuple[int, str]] = set()
     for resolver, allowed in ((NameResolver(), rights(EVERYTHING[1])), (with_shadow("hidden"), rights(*EVERYTHING))):
-        own = own_apis(resolver).handlers()[OWN]
+        own = own_apis(resolver).handlers()[ApiKey.OWN]
         answer = control.OwnResponse.FromString(await asked(own, request, allowed))
         said.add((answer.error, answer.message))
     assert said == {(control.NOT_AUTHORIZED, "Kafka's ACLs do not allow it: hidden in group readers")}

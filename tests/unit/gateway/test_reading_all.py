@@ -15,7 +15,7 @@ from sidecar.gateway.handler import Apis, Gateway
 from sidecar.network.framing import Frame
 from sidecar.network.request import Request
 from sidecar.protocol import partitioned, usual_fetch
-from sidecar.protocol.api import APIS, FETCH, LIST_OFFSETS, Route
+from sidecar.protocol.api import APIS, ApiKey, Route
 from sidecar.protocol.api_versions import VersionRange
 from sidecar.protocol.messages import groups
 from sidecar.protocol.primitives import MalformedFrameError, at_once
@@ -96,9 +96,9 @@ def test_a_table_is_walked_without_tagged_fields() -> None:
         tags + b"\xff\xff\xff\xff\0" + b"\2" + b"\7orders" + b"\2" + element + tags + tags + tags
         for tags in (TAGS, b"\0")
     ]
-    found = request_of(LIST_OFFSETS, 6, bodies[0])
-    table = at_once(asking.read_table(found, partitioned.layout_of(LIST_OFFSETS, 6)))
-    assert content(found) == frame_of(LIST_OFFSETS, 6, bodies[1])
+    found = request_of(ApiKey.LIST_OFFSETS, 6, bodies[0])
+    table = at_once(asking.read_table(found, partitioned.layout_of(ApiKey.LIST_OFFSETS, 6)))
+    assert content(found) == frame_of(ApiKey.LIST_OFFSETS, 6, bodies[1])
     assert [found.frame.buffer[part.start : part.end] for part in table.parts] == [element + b"\0"]
     assert found.is_read
 
@@ -117,7 +117,7 @@ class Node:
     def __init__(self) -> None:
         self.hooks, self.forwarded = Rejections(), list[bytes]()
         self.gateway = Gateway(cast("Any", None), 1, "boot", 1 << 20, cast("Any", self.hooks))
-        self.gateway.serve(Apis({FETCH: self._fetch}, {}), [VersionRange(FETCH, 4, 18)])
+        self.gateway.serve(Apis({ApiKey.FETCH: self._fetch}, {}), [VersionRange(ApiKey.FETCH, 4, 18)])
 
     def _fetch(self, _client: Client, found: Request) -> None:
         usual_fetch.walk(found.frame.buffer, found.body, found.frame.end, found.version, {MINE: b"mine"})
@@ -127,7 +127,7 @@ class Node:
 async def sent(*bodies: bytes) -> Node:
     node = Node()
     consumer = Consumer(cast("Any", node))
-    consumer.sends(b"".join(frame_of(FETCH, 17, body) for body in bodies))
+    consumer.sends(b"".join(frame_of(ApiKey.FETCH, 17, body) for body in bodies))
     return node
 
 
@@ -135,7 +135,7 @@ def test_a_hot_request_goes_on_without_tagged_fields() -> None:
     plain = request(topic(MINE, partition(3)))
     tagged = request(topic(MINE, partition(3, TAGS), tags=TAGS), tags=TAGS, header=TAGS)
     node = asyncio.run(sent(plain, tagged, plain))
-    assert node.forwarded == [frame_of(FETCH, 17, plain)] * 3
+    assert node.forwarded == [frame_of(ApiKey.FETCH, 17, plain)] * 3
     assert node.hooks.reasons == []
 
 

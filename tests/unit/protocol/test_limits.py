@@ -8,7 +8,7 @@ from uuid import UUID
 import pytest
 
 from sidecar.protocol import api_versions, fetch, limits, metadata, partitioned, produce
-from sidecar.protocol.api import ALL_APIS
+from sidecar.protocol.api import ALL_APIS, ApiKey
 from sidecar.protocol.limits import SLICE, elements
 from sidecar.protocol.messages import admin, groups
 from sidecar.protocol.metadata import ClusterState, MetadataCall, PartitionState, TopicState
@@ -34,7 +34,7 @@ def slices(steps: Generator[None, None, object]) -> int:
 @pytest.mark.parametrize("key", sorted(ALL_APIS))
 def test_only_records_may_have_large_frames(key: int) -> None:
     limit = limits.frame_bytes(key, LARGE)
-    assert limit == LARGE if key == limits.PRODUCE else limit <= limits.FRAME_BYTES
+    assert limit == LARGE if key == ApiKey.PRODUCE else limit <= limits.FRAME_BYTES
     assert limits.frame_bytes(key, 1000) == 1000, "a smaller setting holds for all"
 
 
