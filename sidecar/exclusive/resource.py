@@ -132,7 +132,7 @@ class Resource(ABC):
                 self.writer.answer(offer, BUSY)
             case Act.MOVED:
                 self.writer.answer(offer, MOVED)
-            case Act.RENEW | Act.CLAIM | Act.BEGIN_SHARING | Act.OPEN:
+            case Act.RENEW | Act.CLAIM | Act.BEGIN_SHARING | Act.OPEN | Act.RELEASE:
                 work = self.state.work
                 assert work is not None
                 self._start(partial(self._perform, work, offer, verdict), offer)

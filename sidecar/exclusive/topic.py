@@ -364,9 +364,7 @@ class GovernedTopic(Resource):
             case Work.ADOPT:
                 await self._adopt()
             case Work.RELEASE:
-                holder = self.state.holder
-                if holder is not None and not holder.connections:  # it may have opened one meanwhile
-                    await self._let_go()
+                await self._end_left()
             case Work.LOOK:
                 await self._look()
             case _:
@@ -455,25 +453,46 @@ class GovernedTopic(Resource):
             return
         await self._resume()
 
+    async def _end_left(self) -> None:
+        """Release the topic, unless its owner has opened a connection meanwhile. It is free here also after a failure:
+        the next claim finds its last owner in Redis, and waits for it.
+        """
+        try:
+            if self._has_left and self.writer.epoch is None:
+                await self._resume()
+            if self._has_left:
+                await self._let_go()
+        except Exception:
+            if self._has_left:
+                self.apply(Freed())
+            raise
+
+    @property
+    def _has_left(self) -> bool:
+        return self.state.holder is not None and not self.state.holder.connections
+
     async def _let_go(self) -> None:
-        """Release the topic: it is free, and the session may come back as a newcomer with its sequences."""
+        """Release the topic: it is free, and the session may come back as a newcomer with its sequences. The record of
+        that is written under the owner's epoch.
+        """
         # Model: Release.
         holder, epoch, ownership = self.state.holder, self.writer.epoch, self.state.record
         if holder is None or ownership is None:
             return
+        if epoch is None:
+            raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"the policy of {self.name} changed meanwhile")
         self.apply(Freed())
-        if epoch is not None:
-            await epoch.quiet()
-            released = records.Ownership()
-            released.CopyFrom(ownership)
-            released.released_ms = self._env.wall_ms()
-            try:
-                record = Record(Key(Kind.OWNERSHIP, self.name, self.scope.slot), released)
-                position = await epoch.taken.journal.append([record])
-                self.apply(Recorded(released, position))
-                await self._env.changelog.tailer.reached(Offset(position), timeout=_SEEN_S)
-            finally:
-                self.writer.drop_epoch(MOVED)
+        await epoch.quiet()
+        released = records.Ownership()
+        released.CopyFrom(ownership)
+        released.released_ms = self._env.wall_ms()
+        try:
+            record = Record(Key(Kind.OWNERSHIP, self.name, self.scope.slot), released)
+            position = await epoch.taken.journal.append([record])
+            self.apply(Recorded(released, position))
+            await self._env.changelog.tailer.reached(Offset(position), timeout=_SEEN_S)
+        finally:
+            self.writer.drop_epoch(MOVED)
         await self._env.events.released(self.subject, holder)
 
     # One takeover ---------------------------------------------------------------------------------------------------

@@ -34,7 +34,7 @@ What follows from an event for the *work*, of which there is one at a time:
 
 | event | idle | busy |
 |---|---|---|
-| `BatchOffered` | judged; a claim, or a record that is needed first, begins a work | waits; answered 5 if it is slow |
+| `BatchOffered` | judged; a claim, a needed record or a due release begins a work | waits; answered 5 if it is slow |
 | `Began` | busy | (an error of the caller) |
 | `TookLong` | - | slow: batches that wait are answered 5 LEADER_NOT_AVAILABLE |
 | `Ended` | (an error of the caller) | idle: what waits is judged in order, or gets the answer of the failure |
@@ -269,6 +269,7 @@ class Act(Enum):
     REFUSE = "answer with the code"
     MOVED = "answer NOT_LEADER_OR_FOLLOWER: another node decides, or its policy is gone"
     OPEN = "the shared session needs an epoch of its slot first"
+    RELEASE = "the owner has left, and its release is due: it comes before any other session is judged"
     HOLD = "it waits for the work under way, and is judged after it"
     BUSY = "answer LEADER_NOT_AVAILABLE: the work under way is slow, or another session is about to get the slot"
 
@@ -406,6 +407,11 @@ def _looked(state: State, now: float) -> tuple[State, tuple[Effect, ...]]:
     return _begun(state, Work.RELEASE), (Begin(Work.RELEASE),)
 
 
+def _is_release_due(state: State, now: float) -> bool:
+    left = state.seconds_left(now)
+    return left is not None and left <= 0
+
+
 _SETTLES: Final = frozenset({Work.CLAIM, Work.RESUME, Work.SHARE, Work.ADOPT, Work.OPEN, Work.LOOK, Work.RELEASE})
 """The works that fence, or after which nothing is written before a fence."""
 _FOLLOWS: Final = {Loss.FENCED: Work.LOOK, Loss.DOUBT: Work.RESUME}
@@ -424,7 +430,8 @@ def _stopped(state: State, loss: Loss) -> tuple[State, tuple[Effect, ...]]:
 
 
 _BEGINS: Final = {
-    Act.RENEW: Work.RESUME, Act.CLAIM: Work.CLAIM, Act.BEGIN_SHARING: Work.SHARE, Act.OPEN: Work.OPEN
+    Act.RENEW: Work.RESUME, Act.CLAIM: Work.CLAIM, Act.BEGIN_SHARING: Work.SHARE, Act.OPEN: Work.OPEN,
+    Act.RELEASE: Work.RELEASE,
 }  # fmt: skip
 """The acts that begin a work, for which the batch waits itself, before all others."""
 
@@ -450,6 +457,8 @@ def _offered(state: State, event: BatchOffered, facts: Facts, now: float) -> tup
         return _of_owner(state, event, facts)
     if facts.is_dropped:
         return state, _MOVED
+    if holder is not None and holder.session != claimant.session and _is_release_due(state, now):
+        return state, _RELEASE
     state = _pruned(state, now)
     verdict = judge(state, facts, claimant, now)
     if verdict.act is Act.FORWARD and facts.writes:
@@ -496,6 +505,7 @@ _GRANT: Final = Verdict(Act.GRANT)
 _FORWARD: Final = Verdict(Act.FORWARD)
 _BEGIN_SHARING: Final = Verdict(Act.BEGIN_SHARING)
 _OPEN: Final = Verdict(Act.OPEN)
+_RELEASE: Final = Verdict(Act.RELEASE)
 _HOLD: Final = Verdict(Act.HOLD)
 _BUSY: Final = Verdict(Act.BUSY)
 

@@ -512,6 +512,49 @@ async def test_a_connection_of_the_owner_that_opens_as_its_release_begins_keeps_
         assert node.reports("released") == []
 
 
+async def test_an_owner_that_leaves_after_its_epoch_was_lost_is_released_in_the_changelog_too() -> None:
+    async with cluster() as paper:
+        node, owner = await owned(paper)
+        node.whole.fence_wanted()
+        node.close(owner)
+        await node.settled()
+        assert node.reports("released") == [(TOPIC, "pid:7", 1)]
+        record = paper.node().whole.state.record
+        assert record is not None
+        assert record.released_ms
+
+
+async def test_an_owner_that_cannot_be_released_is_waited_for() -> None:
+    async with cluster() as paper:
+        node, owner = await owned(paper)
+        node.whole.fence_wanted()
+        paper.kafka.count = 0
+        node.close(owner)
+        await node.settled()
+        assert (node.holder, node.reports("released")) == (None, [])
+        paper.kafka.count = 2
+        assert await Client(8).send(node, 2) == TIMED_OUT
+        assert isinstance(node.holder, Awaited)
+
+
+async def test_a_release_that_is_due_comes_before_what_waits_for_a_work() -> None:
+    """The grace ends while the owner's epoch is raised, and a newcomer's batch waits for that."""
+    async with cluster() as paper:
+        node, owner = await owned(paper, disconnect_grace=1.0)
+
+        async def leave(request: Any) -> None:
+            paper.kafka.before = None
+            node.close(owner)
+            node.env.late = 2.0
+
+        paper.kafka.before = leave
+        owner.epoch = 1
+        raised, newcomer = owner.offer(node, 2, sequence=0), Client(8).offer(node, 3)
+        assert [(await raised).error, (await newcomer).error] == [BUSY, 0]
+        assert node.reports("released") == [(TOPIC, "pid:7", 1)]
+        assert paper.kafka.log().values == [1, 3]
+
+
 async def test_an_owner_that_left_during_its_takeover_loses_the_topic_after_it() -> None:
     async with cluster() as paper:
         node, owner = paper.node(), Client(7)

@@ -374,6 +374,19 @@ def test_a_takeover_that_deposes_taints_the_connections_of_whom_it_deposed() -> 
     assert after(both, TakenOver(OWNER, deposes=True)).tainted == frozenset()
 
 
+def test_a_release_that_is_due_comes_before_a_newcomer_but_not_before_the_owner() -> None:
+    newcomer, owner = BatchOffered(claimant("pid:2", 20)), BatchOffered(claimant("pid:1", 2))
+    for left, owners in (ALONE, Act.FORWARD), (replace(LEAVING, until=NOW), Act.CLAIM):
+        released, verdicts = step(State(left), newcomer, FACTS, NOW)
+        assert (released, verdicts) == (State(left, work=Work.RELEASE), (Verdict(Act.RELEASE),))
+        _, (verdict,) = step(State(left), owner, replace(FACTS, writes=True), NOW)
+        assert isinstance(verdict, Verdict)
+        assert verdict.act is owners
+    _, (verdict,) = step(State(LEAVING), newcomer, FACTS, NOW)
+    assert isinstance(verdict, Verdict)
+    assert verdict.act is Act.LATER
+
+
 # The queue ----------------------------------------------------------------------------------------------------------
 
 
