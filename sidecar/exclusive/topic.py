@@ -663,6 +663,9 @@ class GovernedTopic(Resource):
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "the topic changed its owner meanwhile")
         if is_due(master):
             await asyncio.wait([self.begin(Work.SHARE)])
+            master = self.shared.master
+            if master is None or is_due(master):
+                raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"{self.name} could not be fenced anew; try again")
 
     async def know_ids(self, timeout: float) -> TopicIds:
         """The sequence ids of the topic once they are known; a topic that nobody serves is taken over for that.

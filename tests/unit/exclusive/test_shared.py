@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from types import SimpleNamespace
+from itertools import count
 from typing import Any, cast
 
 import pytest
@@ -14,6 +15,7 @@ from sidecar.exclusive import answers
 from sidecar.exclusive.refusals import Refusals
 from sidecar.exclusive.shared import SharedSessions
 from sidecar.protocol.calls.transactions import EndTxn, InitProducerId
+from sidecar.protocol.caller import TopicLayout, UpstreamError
 from sidecar.v1 import state_pb2 as state
 from tests.unit.exclusive.paper_cluster import GRACE_S, TOPIC, Client, Cluster, Node, cluster
 from tests.wait import wait_until
@@ -260,6 +262,25 @@ async def test_an_epoch_that_is_raised_while_the_master_slot_is_lost_is_not_writ
         paper.kafka.before = lose
         first.epoch = 1
         assert await first.send(node, 3, sequence=0) == MOVED
+async def test_a_session_whose_new_partition_cannot_be_fenced_is_answered(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with cluster() as paper:
+        node, first, second = await two(paper)
+        paper.kafka.count += 1
+        calls, answer = count(), paper.kafka.whole_layout
+
+        async def whole_layout(topic: str) -> TopicLayout:
+            number = next(calls)
+            assert number < 10, "it goes on for ever"
+            if number % 2:
+                raise UpstreamError("the takeover's, after the look for the partition")
+            return await answer(topic)
+
+        monkeypatch.setattr(paper.kafka, "whole_layout", whole_layout)
+        assert await first.send(node, 3, partition=2) == BUSY
+        assert next(calls) == 2
+        assert await second.send(node, 4) == 0
+
+
         assert paper.kafka.log().values == [1, 2]
 
 
