@@ -517,17 +517,16 @@ class GovernedTopic(Resource):
             assert self._master is not None
             self._master.outdated()
             raise
-        if ids is not self.ids:
-            raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"the policy of {self.name} changed meanwhile")
         self.taken = taken
-        if ids is not None:
+        writes = ids is self.ids  # else sequence ids began or ended meanwhile, and the next batch fences again
+        if ids is not None and writes:
             begin_ids(ids, taken, self._env.changelog.view)
         if self._master is not None:
             self._master.opened(self.scope.slot)
         else:
-            self.shared.begin(taken, shares=request.purpose is Purpose.SHARE)
+            self.shared.begin(taken, shares=writes and request.purpose is Purpose.SHARE)
         if request.purpose not in FOR_NOBODY:
-            self._owned(taken, request, joins, started)
+            self._owned(taken, request, joins, started, writes=writes)
         elif request.purpose is Purpose.SHARE:
             self._freed(taken)
         if self._master is None:
@@ -558,8 +557,8 @@ class GovernedTopic(Resource):
             if self.name in terms:
                 self.upkeep.read(terms[self.name])
 
-    def _owned(self, taken: TakenSlot, request: Request, joins: Offer | None, started: float) -> None:
-        """Set the owner after a takeover: the session that the record names, or nobody."""
+    def _owned(self, taken: TakenSlot, request: Request, joins: Offer | None, started: float, *, writes: bool) -> None:
+        """Set the owner after a takeover: the session that the record names, or nobody. `writes`: it begins to."""
         self._lost = None
         self.shared.dismiss()
         before, value = self.state.holder, taken.ownership  # closed connections are already removed from the holder
@@ -568,7 +567,8 @@ class GovernedTopic(Resource):
         if value.session and not value.released_ms:
             joined = frozenset({joins.claimant.connection} if joins is not None and joins.alive() else ())
             owned = Owned(Session(value.session), value.name, mode_of(value.mode), value.generation, joined)
-            self.writer.begin(taken, self.ids, self)
+            if writes:
+                self.writer.begin(taken, self.ids, self)
         self.apply(TakenOver(owned, request.deposes))
         by = None if joins is None else joins.claimant.caller
         self._env.events.taken_over(self.subject, request, before, self._env.now() - started, by)

@@ -630,6 +630,25 @@ async def test_a_node_that_hands_the_topic_back_finishes_what_is_in_flight() -> 
         assert node.reports("topic_forgotten") == [(TOPIC,)]
 
 
+async def test_a_node_hands_the_topic_back_though_its_ids_cannot_be_stored(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def fails() -> None:
+        raise LookupError("ids")
+
+    async with cluster() as paper:
+        node, _ = await owned(paper)
+        node.env.catalog.book = PolicyBook({TOPIC: PolicyFields(access_mode=EXCLUSIVE, deduplication=True)})
+        node.topic.policy_changed()
+        assert node.topic.ids is not None
+        node.topic.ids.is_begun = True
+        monkeypatch.setattr(node.topic.ids, "save_all", fails)
+        await node.topic.hand_back()
+        assert (node.whole.serving, node.whole.has_slot, node.topic.ids.is_begun) == (False, False, False)
+        assert isinstance(node.holder, Awaited)
+        await node.tasks.cancel()
+        assert [str(error) for error in node.failures] == ["ids"]
+        node.failures.clear()
+
+
 async def test_a_topic_is_handed_back_behind_the_operation_that_is_under_way() -> None:
     async with cluster() as paper:
         node, owner = paper.node(), Client(7)
@@ -639,24 +658,23 @@ async def test_a_topic_is_handed_back_behind_the_operation_that_is_under_way() -
         assert not node.whole.serving
 
 
-async def test_a_policy_that_changes_during_a_takeover_ends_it() -> None:
-    """Whether there are sequence ids is decided before the fence."""
+async def test_under_an_epoch_that_was_opened_while_the_policy_changed_nothing_is_written() -> None:
+    """Whether there are sequence ids is decided before the fence. The takeover is committed all the same."""
     async with cluster() as paper:
-        node, owner = paper.node(), Client(7)
+        node, owner, rival = paper.node(), Client(7), Client(8)
+        node.env.catalog.book = PolicyBook({TOPIC: PolicyFields(access_mode=EXCLUSIVE, deduplication=True)})
+        node.topic.policy_changed()
 
         async def change(request: Any) -> None:
             paper.kafka.before = None
-            node.env.catalog.book = PolicyBook({TOPIC: PolicyFields(access_mode=EXCLUSIVE, deduplication=True)})
+            node.allow(EXCLUSIVE)
             node.topic.policy_changed()
 
         paper.kafka.before = change
-        assert await owner.send(node, 1) == BUSY
-        assert (node.whole.written_under, node.holder) == (None, None)
-        node.allow(EXCLUSIVE)
-        node.topic.policy_changed()
-        assert await Client(8).send(node, 2) == TIMED_OUT, "the takeover was committed"
-        assert await owner.send(node, 3, sequence=0) == 0
-        assert paper.kafka.log().values == [3]
+        owns, refused = owner.offer(node, 1), rival.offer(node, 2)
+        assert [(await owns).error, (await refused).error] == [0, POLICY_VIOLATION]
+        assert paper.kafka.calls.count(InitProducerId) == 2
+        assert paper.kafka.log().values == [1]
 
 
 async def test_redis_hears_the_offset_of_the_owners_record_after_it_goes_on_under_the_next_epoch() -> None:
