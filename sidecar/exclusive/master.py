@@ -94,10 +94,14 @@ class MasterSlot:
         """Note that a partition's owner has its slot."""
         self._slots.pop(slot, None)
 
-    def lose(self) -> None:
-        """The node does not serve the topic any more."""
-        self.serving = False
-        self._taken, self._slots = None, {}
+    async def hand_back(self) -> None:
+        """Store the sequence ids, and stop serving the topic: after a takeover of the slot that is under way."""
+        async with self._taking:
+            try:
+                await self.policy_ids.save()
+            finally:
+                self.serving = False
+                self._taken, self._slots = None, {}
 
     async def renew(self) -> tuple[TakenSlot, Mapping[int, int]] | None:
         """Renew its fence; returns it, and by partition an offset that is not behind the fence's marker. None if it was
@@ -108,7 +112,8 @@ class MasterSlot:
             renewal, fenced_from = await renew_fence(self._env.services, taken, None)
             if renewal is Renewal.KEPT:
                 return taken, fenced_from
-            self._taken = None
+            if self._taken is taken:
+                self._taken = None
         async with self._taking:
             if self._taken is None and await self._env.may_serve(self.name):
                 self.serving = True

@@ -198,8 +198,7 @@ class PartitionedTopic:
     async def hand_back(self) -> None:
         """The node leaves, or lost the right to serve: finish the batches in flight and stop serving."""
         await asyncio.gather(*[part.hand_back() for part in self.parts])
-        await self.master.policy_ids.save()
-        self.master.lose()
+        await self.master.hand_back()
         self._env.hooks.topic_forgotten(self.name)
         for part in self.parts:
             part.writer.drop_epoch(MOVED)

@@ -47,8 +47,10 @@ class PolicyIds:
     async def save(self) -> None:
         """Store the ids, because this node stops serving the topic."""
         if self.now is not None:
-            await self.now.save_all()
-            self.now.end()
+            try:
+                await self.now.save_all()
+            finally:
+                self.now.end()
 
 
 def begin_ids(ids: TopicIds, taken: TakenSlot, view: View) -> None:

@@ -799,13 +799,15 @@ class GovernedTopic(Resource):
             self.writer.drop_epoch(MOVED)
         await self.shared.quiet()
         self.shared.close(MOVED)
-        if self._ids is not None:
-            await self._ids.save()
-        self.serving = False
-        self.taken = None
-        if self._master is None:
-            self._env.hooks.topic_forgotten(self.name)
-        self.reread()
+        try:
+            if self._ids is not None:
+                await self._ids.save()
+        finally:
+            self.serving = False
+            self.taken = None
+            if self._master is None:
+                self._env.hooks.topic_forgotten(self.name)
+            self.reread()
 
     # Events of the node ---------------------------------------------------------------------------------------------
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from metadata.ownership import AccessMode
@@ -169,6 +171,45 @@ async def test_the_fences_of_all_slots_are_renewed_at_their_epochs() -> None:
         assert paper.kafka.calls.count(EndTxn) >= 3
         assert InitProducerId not in paper.kafka.calls
         assert [await first.send(node, 3), await second.send(node, 4, partition=1)] == [0, 0]
+
+
+async def test_a_master_slot_that_is_taken_during_its_renewal_is_not_taken_again() -> None:
+    async with cluster() as paper:
+        node, _, _ = await two(paper)
+
+        async def grow(request: object) -> None:
+            paper.kafka.before = None
+            paper.kafka.count += 1
+            assert await Client(9).send(node, 3, partition=2) == 0
+
+        paper.kafka.before = grow
+        paper.kafka.calls.clear()
+        await node.topic.keep_alive()
+        assert paper.kafka.calls.count(InitProducerId) == 4, "of all three slots, and of the one that is taken"
+
+
+async def test_a_topic_that_is_handed_back_during_its_renewal_stays_so() -> None:
+    async with cluster() as paper:
+        node, _, _ = await two(paper)
+        is_taking, goes_on = asyncio.Event(), asyncio.Event()
+
+        async def hold(request: object) -> None:
+            paper.kafka.before = None
+            is_taking.set()
+            await goes_on.wait()
+
+        topic_of(node).fence_wanted()
+        paper.kafka.before = hold
+        renewed = node.tasks.start(node.topic.keep_alive())
+        await is_taking.wait()
+        handed_back = node.tasks.start(node.topic.hand_back())
+        await asyncio.sleep(0)
+        goes_on.set()
+        await asyncio.gather(renewed, handed_back)
+        assert not node.topic.serving
+        paper.kafka.calls.clear()
+        assert await Client(7).send(node, 3, sequence=1) == 0
+        assert paper.kafka.calls.count(InitProducerId) == 4, "of all three slots, and of the one that is taken"
 
 
 async def test_slots_of_owners_that_did_not_come_back_are_renewed_too() -> None:
