@@ -62,7 +62,7 @@ class SharedSession(Resource):
         self.replaces: SharedSession | None = None
         """The session that had the slot before; this one's first takeover stores its positions."""
         self.is_leaving = False
-        """Another session is about to get the slot."""
+        """Another session is about to get the slot, or the topic is not shared any more: it opens no epoch."""
         self._sessions = sessions
         self._memory: Memory | None = None
 
@@ -106,7 +106,7 @@ class SharedSession(Resource):
         if self.replaces is not None:
             self.replaces.drop_epoch(MOVED)
         master = sessions.master
-        if master is None:
+        if master is None or self.is_leaving:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "the topic is about to be served by another node")
         ids = sessions.ids()
         request = Request(
@@ -242,17 +242,20 @@ class SharedSessions:
             if found is None:
                 message = f"{self.topic} has {self.limit} shared producers already: try again when one has left"
                 self.refusals.add(claimant, offer.partition, offer.header)
-                self.env.forwarder.released(len(offer.batch))
-                offer.reply.answer(Outcome(ErrorCode.POLICY_VIOLATION, message=message))
+                self._refuse(offer, Outcome(ErrorCode.POLICY_VIOLATION, message=message))
                 return
         elif not claimant.session.is_plain and not may_be(found.claimant.caller, claimant.caller):
-            self.env.forwarder.released(len(offer.batch))  # its record is being written
-            offer.reply.answer(FOREIGN)
+            self._refuse(offer, FOREIGN)  # its record is being written
             return
         if offer.alive():
             found.tell(ConnectionOpened(claimant.connection))
             self._gone.pop(claimant.session, None)
         found.offer(offer)
+
+    def _refuse(self, offer: Offer, outcome: Outcome) -> None:
+        self.env.hooks.fenced(self.topic, "not_owner")
+        self.env.forwarder.released(len(offer.batch))
+        offer.reply.answer(outcome)
 
     def _introduce(self, claimant: Claimant, client: str) -> SharedSession | None:
         """Add a session, with the slot that it had, a free one, or a disconnected session's; None if there is none."""
@@ -266,7 +269,7 @@ class SharedSessions:
             slot = own
         elif free:
             slot = free[0]
-        elif len(known) >= POOL and (replaces := next(iter(self._gone.values()), None)) is not None:
+        elif len(known) >= POOL and (replaces := self._gone_longest()) is not None:
             slot = replaces.scope.slot
             del self._gone[replaces.session]
             replaces.is_leaving = True
@@ -278,6 +281,10 @@ class SharedSessions:
         found = self._sessions[claimant.session] = SharedSession(self, claimant, slot, client)
         found.replaces = replaces
         return found
+
+    def _gone_longest(self) -> SharedSession | None:
+        """The session that was disconnected first, of those with no work under way on their slots."""
+        return next((session for session in self._gone.values() if not session.busy), None)
 
     def opened(self, session: SharedSession, taken: TakenSlot) -> None:
         """Note that a session has its slot, and remove the session whose slot it took."""
@@ -337,6 +344,8 @@ class SharedSessions:
     def dismiss(self) -> None:
         """Remove all sessions: the topic is not shared any more."""
         self.close(MOVED)
+        for session in self._sessions.values():
+            session.is_leaving = True  # a work may be under way, and batches wait for it
         self._sessions, self._gone = {}, {}
 
     def is_current(self) -> bool:

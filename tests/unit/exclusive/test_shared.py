@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
-from types import SimpleNamespace
 from itertools import count
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -14,14 +15,14 @@ from sidecar.changelog import Kind
 from sidecar.exclusive import answers
 from sidecar.exclusive.refusals import Refusals
 from sidecar.exclusive.shared import SharedSessions
-from sidecar.protocol.calls.transactions import EndTxn, InitProducerId
 from sidecar.protocol.caller import TopicLayout, UpstreamError
+from sidecar.protocol.calls.transactions import EndTxn, InitProducerId
 from sidecar.v1 import state_pb2 as state
 from tests.unit.exclusive.paper_cluster import GRACE_S, TOPIC, Client, Cluster, Node, cluster
 from tests.wait import wait_until
 
 NOT_THERE, BUSY, MOVED, TIMED_OUT = 3, 5, 6, 7
-POLICY_VIOLATION, REPEAT, STALE, DEPOSED = 44, 46, 47, 90
+TOO_LARGE, POLICY_VIOLATION, REPEAT, STALE, DEPOSED = 10, 44, 46, 47, 90
 SHARED, FENCING, WAITING = (
     AccessMode.SHARED,
     AccessMode.EXCLUSIVE_WITH_FENCING,
@@ -179,6 +180,7 @@ async def test_a_session_above_the_limit_is_refused_until_another_one_has_left(m
         third = Client(9)
         answer = await third.offer(node, 3)
         assert (answer.error, "2 shared producers already" in (answer.message or "")) == (POLICY_VIOLATION, True)
+        assert node.refusals == ["not_owner"]
         node.close(first)
         assert await third.send(node, 4) == BUSY, "it may not know of the refusal yet"
         assert await third.send(node, 4, sequence=1) == 0
@@ -204,6 +206,38 @@ async def test_a_slot_that_could_not_be_given_away_is_there_for_the_next_session
         assert len(stamps(paper)) == 2
 
 
+async def test_a_slot_is_not_given_away_while_its_session_opens_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The outcome of its last batch is unknown when it has gone: only a fence settles that."""
+    monkeypatch.setattr("sidecar.exclusive.shared.POOL", 2)
+    async with cluster() as paper:
+        node, first, _ = await two(paper)
+        session = next(its for its in node.whole.shared.connected() if its.session == first.session)
+        goes_on, is_opening = asyncio.Event(), asyncio.Event()
+
+        async def hold(request: Any) -> None:
+            paper.kafka.before = None
+            is_opening.set()
+            await goes_on.wait()
+
+        paper.kafka.holding = True
+        in_doubt = first.offer(node, 3)
+        node.close(first)
+        paper.kafka.before = hold
+        for answer in (TIMED_OUT, TOO_LARGE):
+            await wait_until(lambda: bool(paper.kafka.under_way), "the batch")
+            paper.kafka.deliver(answer)
+        assert (await in_doubt).error == TIMED_OUT
+        await is_opening.wait()
+        paper.kafka.holding = False
+        third = Client(9)
+        assert await third.send(node, 4) == 0
+        goes_on.set()
+        await session.over()
+        assert [await third.send(node, 5), await Client(7).send(node, 3, sequence=1)] == [0, 0]
+        assert len(stamps(paper)) == 3
+        assert paper.kafka.log().values == [1, 2, 4, 5, 3]
+
+
 async def test_a_session_with_another_connection_keeps_its_slot(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sidecar.exclusive.shared.POOL", 2)
     async with cluster() as paper:
@@ -226,6 +260,25 @@ async def test_a_partition_outside_the_fence(added: int, code: int) -> None:
         assert [await first.send(node, 3, partition=2), await second.send(node, 4, partition=2)] == [code, code]
         assert paper.kafka.log(2).values == [3, 4][: 2 * added]
         assert [await first.send(node, 5), await second.send(node, 6)] == [0, 0]
+
+
+async def test_a_session_whose_new_partition_cannot_be_fenced_is_answered(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with cluster() as paper:
+        node, first, second = await two(paper)
+        paper.kafka.count += 1
+        calls, answer = count(), paper.kafka.whole_layout
+
+        async def whole_layout(topic: str) -> TopicLayout:
+            number = next(calls)
+            assert number < 10, "it goes on for ever"
+            if number % 2:
+                raise UpstreamError("the takeover's, after the look for the partition")
+            return await answer(topic)
+
+        monkeypatch.setattr(paper.kafka, "whole_layout", whole_layout)
+        assert await first.send(node, 3, partition=2) == BUSY
+        assert next(calls) == 2
+        assert await second.send(node, 4) == 0
 
 
 async def test_sessions_that_find_a_new_partition_together_have_the_topic_fenced_once() -> None:
@@ -262,25 +315,6 @@ async def test_an_epoch_that_is_raised_while_the_master_slot_is_lost_is_not_writ
         paper.kafka.before = lose
         first.epoch = 1
         assert await first.send(node, 3, sequence=0) == MOVED
-async def test_a_session_whose_new_partition_cannot_be_fenced_is_answered(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with cluster() as paper:
-        node, first, second = await two(paper)
-        paper.kafka.count += 1
-        calls, answer = count(), paper.kafka.whole_layout
-
-        async def whole_layout(topic: str) -> TopicLayout:
-            number = next(calls)
-            assert number < 10, "it goes on for ever"
-            if number % 2:
-                raise UpstreamError("the takeover's, after the look for the partition")
-            return await answer(topic)
-
-        monkeypatch.setattr(paper.kafka, "whole_layout", whole_layout)
-        assert await first.send(node, 3, partition=2) == BUSY
-        assert next(calls) == 2
-        assert await second.send(node, 4) == 0
-
-
         assert paper.kafka.log().values == [1, 2]
 
 
@@ -300,6 +334,32 @@ async def test_a_slot_that_is_taken_while_the_master_slot_is_lost_is_not_written
         assert paper.kafka.log().values == [1, 2]
         assert await third.send(node, 3, sequence=0) == 0
         assert await first.send(node, 4) == 0
+
+
+async def test_what_waits_for_the_work_of_a_session_that_is_deposed_meanwhile_is_not_written(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The topic is shared again, without it, before its work ends."""
+    goes_on = asyncio.Event()
+
+    async def exists(_: int) -> bool:
+        await goes_on.wait()
+        return False
+
+    async with cluster() as paper:
+        node, first, _ = await two(paper)
+        (session, _) = node.whole.shared.connected()
+        monkeypatch.setattr(session.writer, "exists", exists)
+        offered = [first.offer(node, 3, partition=2), first.offer(node, 4)]
+        owner = Client(9, FENCING)
+        assert await owner.send(node, 5) == 0
+        node.close(owner)
+        await node.settled()
+        assert await Client(10).send(node, 6) == 0
+        goes_on.set()
+        assert [(await answered).error for answered in offered] == [NOT_THERE, BUSY]
+        assert await first.send(node, 4, sequence=1) == DEPOSED
+        assert paper.kafka.log().values == [1, 2, 5, 6]
 
 
 async def test_each_slot_epoch_is_an_event() -> None:
@@ -322,6 +382,7 @@ async def test_a_session_whose_record_is_not_written_yet_is_its_first_clients() 
         first = Client(9).offer(node, 3)
         stranger = Client(9, name="stranger").offer(node, 4, to=node.whole.shared.offer)
         assert ((await stranger).error, (await first).error) == (POLICY_VIOLATION, 0)
+        assert node.refusals == ["not_owner"]
 
 
 # Between nodes and policies -----------------------------------------------------------------------------------------
