@@ -54,7 +54,16 @@ async def open_gateway(node: Parts, rooms: Rooms) -> Ownerships:
         ApiKey.DELETE_RECORDS: tables.handle,
         ApiKey.OFFSET_FOR_LEADER_EPOCH: tables.handle,
     }
-    own = OwnApis(node.upstream, node.nodes, node.resolver, rooms.governed, rooms.claims, rooms.catching_up, tasks)
+    own = OwnApis(
+        node.upstream,
+        node.nodes,
+        node.resolver,
+        rooms.governed,
+        rooms.claims,
+        rooms.catching_up,
+        gateway.clients,
+        tasks,
+    )
     reader_claims, auto_reset = rooms.reader_claims, rooms.cursors.auto_reset
     shares = ShareApi(node.upstream, node.nodes, node.resolver, reader_claims)
     gateway.closed_callbacks.append(shares.client_closed)

@@ -129,6 +129,7 @@ class Node(Parts):
                 "shadows": rooms.shadow_keeper.run,
                 "cursors": rooms.cursors.keep,
                 "ownerships": ownerships.run,
+                "news of claims": ownerships.hear,
                 "refusals": gateway.refusals.run,
                 "settings": self.reloader.run,
             }.items()

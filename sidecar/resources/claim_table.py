@@ -34,19 +34,17 @@ A request is granted if all its wishes are, refused if any is refused, and waits
 from collections import Counter
 from collections.abc import Collection, Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Final, TypeVar
+from typing import Final
 
 from metadata.ownership import AccessMode
 from sidecar.access.prospects import Prospect
 from sidecar.access.rules import MODES, Answer, decide, next_generation
-from sidecar.changelog import Key, whole_of
+from sidecar.changelog import Key, Record, whole_of
 from sidecar.resources.limits import ClaimLimits
 from sidecar.resources.requests import ClaimVerdict, Request, Wish, WishAnswer, gone_message, refuse_all
-from sidecar.resources.waiting import LostTokens, WaitingRequest, WaitingRequests, count_down
+from sidecar.resources.waiting import LostTokens, WaitingRequest, WaitingRequests, count_down, take_out
 from sidecar.v1 import control_pb2 as control
 from sidecar.v1 import state_pb2 as state
-
-NameT = TypeVar("NameT")
 
 DEPOSED_NAMES: Final = 16
 _LOADED_AT_ONCE: Final = 1_000
@@ -74,6 +72,12 @@ class Change:
     def __bool__(self) -> bool:
         return bool(self.claims or self.gone)
 
+    def records(self) -> list[Record]:
+        """Return its records. New owners come before tombstones: a reader of the tombstone of a partition's claim then
+        already knows the new owner, and can close the connections of the old one.
+        """
+        return [*[Record(*item) for item in self.claims.items()], *[Record(key, None) for key in self.gone]]
+
 
 @dataclass(slots=True)
 class Effects:
@@ -94,10 +98,10 @@ class ClaimTable:
         self.waiting = WaitingRequests()
         self._lost = lost
         self._limits = limits
-        self._parts: dict[Key, set[Key]] = {}
+        self._parts: dict[Key, dict[Key, None]] = {}
         """Owned partitions by their topic."""
-        self._of_session: dict[str, set[Key]] = {}
-        self._of_token: dict[bytes, set[Key]] = {}
+        self._of_session: dict[str, dict[Key, None]] = {}
+        self._of_token: dict[bytes, dict[Key, None]] = {}
         self._owned_by: Counter[str] = Counter()
         """The number of claims by principal; only those with claims."""
 
@@ -120,7 +124,7 @@ class ClaimTable:
             if len(found) >= about:
                 break
             if key not in found:
-                found.update(dict.fromkeys(self._of_token[self.owners[key].token]))
+                found.update(self._of_token[self.owners[key].token])
         return found
 
     def has_anything(self, session: str) -> bool:
@@ -143,9 +147,9 @@ class ClaimTable:
 
     def judge(self, request: Request) -> ClaimVerdict:
         """Return the verdict on a request in this state. Changes nothing."""
-        owned, gone = self._of_token.get(request.token, set()), self._lost.of(request.token)
+        owned, gone = self._of_token.get(request.token, {}), self._lost.of(request.token)
         if owned or any(wish.key in gone for wish in request.wishes):
-            kept = owned - gone
+            kept = owned.keys() - gone
             answers = tuple(self._had(wish, is_owned=wish.key in kept) for wish in request.wishes)
         else:
             answers = tuple(self._judge_wish(request, wish) for wish in request.wishes)
@@ -320,21 +324,21 @@ class ClaimTable:
     def _own(self, key: Key, claim: state.Claim) -> None:
         self.owners[key] = claim
         self._owned_by[claim.principal] += 1
-        self._of_session.setdefault(claim.session, set()).add(key)
-        self._of_token.setdefault(claim.token, set()).add(key)
+        self._of_session.setdefault(claim.session, {})[key] = None
+        self._of_token.setdefault(claim.token, {})[key] = None
         whole = whole_of(key)
         if whole is not None:
-            self._parts.setdefault(whole, set()).add(key)
+            self._parts.setdefault(whole, {})[key] = None
 
     def _free(self, key: Key) -> state.Claim | None:
         claim = self.owners.pop(key, None)
         if claim is not None:
             count_down(self._owned_by, claim.principal, 1)
-            _discard(self._of_session, claim.session, key)
-            _discard(self._of_token, claim.token, key)
+            take_out(self._of_session, claim.session, key)
+            take_out(self._of_token, claim.token, key)
             whole = whole_of(key)
             if whole is not None:
-                _discard(self._parts, whole, key)
+                take_out(self._parts, whole, key)
         return claim
 
     def is_ready(self, waiting: WaitingRequest) -> bool:
@@ -401,12 +405,3 @@ def _deposed_names(before: state.Claim | None, rivals: list[state.Claim]) -> lis
         names += [*rival.deposed, rival.name]
     newest = dict.fromkeys(name for name in reversed(names) if name)
     return list(newest)[:DEPOSED_NAMES][::-1]
-
-
-def _discard(index: dict[NameT, set[Key]], name: NameT, key: Key) -> None:
-    """Remove a key from an index, and its name if nothing is left under it."""
-    keys = index.get(name)
-    if keys is not None:
-        keys.discard(key)
-        if not keys:
-            del index[name]

@@ -1,7 +1,7 @@
 """Free strings and reader claims: what follows from each event. Pure: no I/O, no clock; the coordinator carries it out.
 
 State: the claim table (owners, and requests that wait), the sessions with their connections and graces, the tokens that
-lost claims, and the sessions that are ending. A method is an event, and its result is what follows:
+lost claims, and the sessions that are ending. A method is an event:
 
 | event | what follows |
 |---|---|
@@ -16,22 +16,22 @@ lost claims, and the sessions that are ending. A method is an event, and its res
 | `lost_right`: it does no more | the table is empty; the coordinator reports to every token of the former one |
 | `record_read`: a record of the changelog shows another owner | the token has lost the claim |
 
-*News* is a token and the claims that it lost: its request is judged again.
+*News* (`News`: the request of a token is judged again) and connections to close (`Sever`) are put into the queue
+`events`, in their order. All else is returned.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
-from typing import Final, TypeAlias
+from dataclasses import dataclass
+from typing import Final, NamedTuple, TypeAlias
 
 from sidecar.access.prospects import Prospect
 from sidecar.changelog import Key
-from sidecar.protocol.session import Session
 from sidecar.resources.claim_table import Change, ClaimTable, Effects
-from sidecar.resources.commits import may_be_too_large, too_large
-from sidecar.resources.limits import ClaimLimits
-from sidecar.resources.requests import BUSY, Asker, ClaimVerdict, Request
+from sidecar.resources.limits import ClaimLimits, may_be_too_large, too_large
+from sidecar.resources.requests import BUSY, ClaimVerdict, Request
 from sidecar.resources.sessions import Sessions
 from sidecar.resources.waiting import LostTokens
 from sidecar.v1 import state_pb2 as state
@@ -41,15 +41,29 @@ _NOTHING: Final = Change()
 ENDED_AT_ONCE: Final = 500
 """About how many claims, and places, of a session that has ended are released at a time."""
 
-News: TypeAlias = Mapping[bytes, Collection[Key]]
+
+class News(NamedTuple):
+    """The turn of a token's request has come, it lost these claims or its places, or this node coordinates no more."""
+
+    token: bytes
+    lost: Collection[Key]
+
+
+class Sever(NamedTuple):
+    """A connection whose session lost claims is to be closed."""
+
+    connection: int
 
 
 @dataclass(slots=True, eq=False)
 class Claim:
-    """A request to be granted. `verdict`: the decision when its turn has come."""
+    """A request of a connection, to be granted. `address`: the client's, for people; `verdict`: the decision when its
+    turn has come.
+    """
 
-    asker: Asker
     request: Request
+    connection: int
+    address: str
     verdict: ClaimVerdict = BUSY
 
 
@@ -72,16 +86,14 @@ class End:
 Intent: TypeAlias = Claim | Release | End
 
 
-@dataclass(slots=True)
-class Stored:
-    """What follows from a change that is in the log. `lost`: claims that their tokens lost, with their keys."""
+class Stored(NamedTuple):
+    """What follows from a change that is in the log. `lost`: claims that their tokens lost, with their keys; `deposed`:
+    a claim of each session that was deposed.
+    """
 
     lost: list[tuple[Key, state.Claim]]
-    news: News
-    deposed: Mapping[str, state.Claim] = field(default_factory=dict[str, state.Claim])
-    """A claim of each session that was deposed."""
-    severed: list[Asker] = field(default_factory=list[Asker])
-    ends: list[End] = field(default_factory=list[End])
+    deposed: Mapping[str, state.Claim]
+    ends: list[End]
 
 
 class Claims:
@@ -94,6 +106,7 @@ class Claims:
         self.sessions = Sessions(disconnect_grace)
         self.lost = LostTokens()
         self.over: dict[str, bool] = {}
+        self.events: asyncio.Queue[News | Sever] = asyncio.Queue()
         self.table = self.new_table()
 
     def new_table(self) -> ClaimTable:
@@ -106,22 +119,21 @@ class Claims:
         """Return the verdict on a request, by the claims that are in the log. Changes nothing."""
         verdict = self.table.judge(request)
         if verdict.prospect is Prospect.READY and may_be_too_large(request, self.table.owners):
-            return too_large(request, self.table.grant(request, verdict, now_ms, _LONGEST_ADDRESS)) or verdict
+            return too_large(request, self.table.grant(request, verdict, now_ms, _LONGEST_ADDRESS).records()) or verdict
         return verdict
 
-    def waits(self, asker: Asker, request: Request, now_ms: int) -> tuple[ClaimVerdict, News]:
+    def waits(self, request: Request, now_ms: int) -> ClaimVerdict:
         """Enter a request into all of its queues unless it is refused. A READY request is entered too: it waits for
         resources of another room, and later requests must not overtake it.
         """
         verdict = self.look(request, now_ms)
-        if verdict.prospect is Prospect.REFUSED or not self.table.has_room_for(request):
-            return verdict, {}
-        self.sessions.bind(asker, request.session)
-        return verdict, self._news(self.table.wait(request, now_ms))
+        if verdict.prospect is not Prospect.REFUSED and self.table.has_room_for(request):
+            self._report(self.table.wait(request, now_ms))
+        return verdict
 
-    def left(self, tokens: Iterable[bytes]) -> News:
+    def left(self, tokens: Iterable[bytes]) -> None:
         """Remove requests from their queues; ignores those that are in none."""
-        return self._news(self.table.leave(tokens))
+        self._report(self.table.leave(tokens))
 
     # Changes of owners --------------------------------------------------------------------------------------------
 
@@ -136,49 +148,42 @@ class Claims:
             case End(session):
                 return self.table.keys_of_session(session, ENDED_AT_ONCE)
 
-    def decide(self, intent: Intent, now_ms: int) -> tuple[Change, News]:
+    def decide(self, intent: Intent, now_ms: int) -> Change:
         """Return the change to append, empty if there is none."""
         match intent:
             case Claim():
-                return self._grant(intent, now_ms), {}
+                return self._grant(intent, now_ms)
             case Release(token):
-                news = self.left([token])
+                self.left([token])
             case End(session, places):
                 if self.sessions.is_present(session):
-                    return _NOTHING, {}  # it has reconnected
-                news = self.left(places)
-        return self.table.release(self.touched(intent)), news
+                    return _NOTHING  # it has reconnected
+                self.left(places)
+        return self.table.release(self.touched(intent))
 
     def _grant(self, claim: Claim, now_ms: int) -> Change:
         request = claim.request
-        if not self._may_hold(claim):
+        if not self.sessions.is_present(request.session):
             return _NOTHING  # the client is disconnected and cannot get the answer
         claim.verdict = self.table.judge(request)
         if claim.verdict.prospect is not Prospect.READY:
             return _NOTHING
-        change = self.table.grant(request, claim.verdict, now_ms, claim.asker.address)
-        refusal = too_large(request, change)
-        if refusal is not None:
-            claim.verdict = refusal
-            return _NOTHING
-        return change
-
-    def _may_hold(self, claim: Claim) -> bool:
-        session = claim.request.session
-        return claim.asker.is_alive() if Session(session).is_plain else self.sessions.is_present(session)
+        change = self.table.grant(request, claim.verdict, now_ms, claim.address)
+        claim.verdict = too_large(request, change.records()) or claim.verdict
+        return change if claim.verdict.prospect is Prospect.READY else _NOTHING
 
     def stored(self, intent: Intent, change: Change) -> Stored:
         """Apply a change that is in the log."""
         effects = self.table.apply(change)
-        follows = Stored(effects.lost, self._news(effects))
-        if isinstance(intent, Claim):
-            session, asker = intent.request.session, intent.asker
-            follows.deposed = {claim.session: claim for _, claim in effects.lost if claim.session != session}
-            others = (other for deposed in follows.deposed for other in self.sessions.askers(deposed))
-            follows.severed = [other for other in others if other.connection_id != asker.connection_id]
-            if not self._may_hold(intent):
-                follows.ends = self._end([session])
-        return follows
+        self._report(effects)
+        if not isinstance(intent, Claim):
+            return Stored(effects.lost, {}, [])
+        session = intent.request.session
+        deposed = {claim.session: claim for _, claim in effects.lost if claim.session != session}
+        for connection in (one for loser in deposed for one in self.sessions.connections(loser)):
+            if connection != intent.connection:
+                self.events.put_nowait(Sever(connection))
+        return Stored(effects.lost, deposed, [] if self.sessions.is_present(session) else self._end([session]))
 
     def ended(self, end: End, *, failed: bool) -> list[End]:
         """A part of a session was released, or that failed: the next part, if there is one."""
@@ -229,9 +234,8 @@ class Claims:
         if after is None or after.token != before.token:
             self.lost.add(before.token, [key])
 
-    # News ---------------------------------------------------------------------------------------------------------
-
-    def _news(self, effects: Effects) -> News:
+    def _report(self, effects: Effects) -> None:
+        """Put what follows for requests into `events`."""
         news: dict[bytes, list[Key]] = {}
         for key, claim in effects.lost:
             news.setdefault(claim.token, []).append(key)
@@ -241,4 +245,5 @@ class Claims:
             self.lost.add(waiting.token, [wish.key for wish in waiting.request.wishes])
         for waiting in (*effects.evicted, *effects.ready):
             news.setdefault(waiting.token, [])
-        return news
+        for item in news.items():
+            self.events.put_nowait(News(*item))

@@ -1,8 +1,8 @@
 """The coordinator of free strings and reader claims: the room's interface on every node, and the right to coordinate.
 
-`claims` decides what follows from an event; this module carries it out: it appends changes to the log, closes
-connections, and gives news to its listeners. All of it runs in one event loop. It sends no answers: the handler of a
-request asks `ready`, then `look`, then `take` or `wait`, and asks again when there is news of its token.
+`claims` decides what follows from an event; this module carries it out: it appends changes to the log, batch by batch.
+All of it runs in one event loop. It sends no answers, and closes no connections: the handler of a request asks `ready`,
+then `look`, then `take` or `wait`, and asks again when there is news of its token among the `events`.
 
 One node at a time has the right, by a lease in Redis and the fence of a slot in Kafka. Kafka makes it safe: a replaced
 coordinator that has not noticed it cannot append any more. When it notices, it closes the connections whose claims
@@ -15,17 +15,26 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Collection, Generator, Iterable
 from contextlib import suppress
-from functools import partial
-from typing import Final, Protocol, TypeAlias
+from typing import Final, Protocol
 
 from metadata import MetadataUnavailable
 from metadata.lease import Lease, Sent
 from metadata.nodes import ServeStatus
 from sidecar.access.prospects import Prospect
 from sidecar.access.services import NodeServices
-from sidecar.changelog import FAILURES, MASTER_SLOT, ChangelogError, Entry, Key, Kind, claimed
+from sidecar.changelog import (
+    FAILURES,
+    MASTER_SLOT,
+    AppendRefusedError,
+    ChangelogError,
+    Entry,
+    Key,
+    Kind,
+    claimed,
+)
 from sidecar.changelog import Change as LogChange
 from sidecar.cluster.nodes import NodeDirectory
+from sidecar.network.backoff import RetryTimeoutError
 from sidecar.network.slices import in_slices
 from sidecar.network.tasks import Tasks
 from sidecar.protocol.caller import FencedError
@@ -33,8 +42,8 @@ from sidecar.protocol.errors import ErrorCode, KafkaError
 from sidecar.protocol.ids import Offset
 from sidecar.protocol.session import Session
 from sidecar.resources.claim_table import Change, ClaimTable
-from sidecar.resources.claims import ENDED_AT_ONCE, Claim, Claims, End, Intent, News, Release, Stored
-from sidecar.resources.commits import Commits, Work
+from sidecar.resources.claims import Claim, Claims, End, Intent, News, Release, Sever, Stored
+from sidecar.resources.commits import Batch, Commits, Work
 from sidecar.resources.epoch import (
     CLAIMS,
     CoordinatorEpoch,
@@ -44,7 +53,7 @@ from sidecar.resources.epoch import (
     open_epoch,
 )
 from sidecar.resources.limits import ClaimLimits
-from sidecar.resources.requests import BUSY, Asker, ClaimVerdict, Request, shown
+from sidecar.resources.requests import BUSY, ClaimVerdict, Request, shown
 from sidecar.v1 import control_pb2 as control
 from sidecar.v1 import state_pb2 as state
 
@@ -59,7 +68,7 @@ _KEPT_ALIVE_SHARE: Final = 0.8
 _TOLD_AT_ONCE: Final = 500
 _CLOSED_AT_ONCE: Final = 100
 
-Listener: TypeAlias = Callable[[bytes, Collection[Key]], None]
+_NOT_NOW: Final = KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, "nothing can be claimed now; try again")
 
 
 class ClaimEvents(Protocol):
@@ -77,9 +86,8 @@ class ClaimEvents(Protocol):
 
 
 class Coordinator:
-    """Grants and releases claims while this node has the right to. `claims`: what it knows of them; `listeners` get the
-    news of each token: its turn has come, it lost claims (their keys) or its places, or this node no longer
-    coordinates. Times in seconds.
+    """Grants and releases claims while this node has the right to. `claims`: what it knows of them, and the `events`
+    that the node has to carry out. Times in seconds.
     """
 
     def __init__(
@@ -94,7 +102,7 @@ class Coordinator:
         disconnect_grace: float,
     ) -> None:
         self.claims = Claims(limits, disconnect_grace)
-        self.listeners: list[Listener] = []
+        self.events = self.claims.events
         self.serving = False
         self.draining = False
         self.epoch: CoordinatorEpoch | None = None
@@ -123,15 +131,15 @@ class Coordinator:
         """
         return BUSY if self.epoch is None else self.claims.look(request, self._clock.now_ms())
 
-    async def take(self, asker: Asker, request: Request) -> ClaimVerdict:
+    async def take(self, request: Request, connection: int, address: str) -> ClaimVerdict:
         """Judge a request again, and if it is READY, write its claims. Returns once this node's view has them, or 10 s
-        after they are in the log.
+        after they are in the log. The connection must be bound to the session.
 
-        Closes the connections of deposed sessions. Any other verdict changes nothing. Raises `KafkaError` 6
+        Deposed sessions' connections are severed. Any other verdict changes nothing. Raises `KafkaError` 6
         NOT_LEADER_OR_FOLLOWER if this node no longer coordinates, 5 LEADER_NOT_AVAILABLE if nothing can be claimed now.
         """
-        commits, claim = self._writing(), Claim(asker, request)
-        self.claims.sessions.bind(asker, request.session)
+        claim = Claim(request, connection, address)
+        commits = self._writing()
         try:
             last = await self._stored(commits, claim)
         except KafkaError:
@@ -141,7 +149,7 @@ class Coordinator:
         await self._seen(last)
         return claim.verdict
 
-    def wait(self, asker: Asker, request: Request) -> ClaimVerdict:
+    def wait(self, request: Request) -> ClaimVerdict:
         """Enter a request into all of its queues unless it is refused, and return the verdict. It stays in the queues
         until `leave`, or the end of the session.
 
@@ -149,10 +157,9 @@ class Coordinator:
         """
         self._writing()
         is_new = not self.is_waiting(request.token)
-        verdict, news = self.claims.waits(asker, request, self._clock.now_ms())
+        verdict = self.claims.waits(request, self._clock.now_ms())
         if is_new and self.is_waiting(request.token):
             self._count(verdict)
-        self._give(news)
         return verdict
 
     def is_waiting(self, token: bytes) -> bool:
@@ -161,7 +168,7 @@ class Coordinator:
 
     def leave(self, tokens: Iterable[bytes]) -> None:
         """Remove requests from their queues; ignores those that are in none."""
-        self._give(self.claims.left(tokens))
+        self.claims.left(tokens)
 
     async def release(self, token: bytes, keys: Collection[Key] | None = None) -> None:
         """Release the token's claims to `keys`, or all its claims and queue places; may be repeated.
@@ -175,11 +182,11 @@ class Coordinator:
         """Return the keys that a token was granted, or waited for, and lost, as far as this node has read the log."""
         return self.claims.lost.of(token)
 
-    def bind(self, asker: Asker, session: str) -> None:
-        """Note that a connection speaks for a session (Own, Watch). Raises `KafkaError` 42 INVALID_REQUEST beyond 1,000
-        sessions.
+    def bind(self, connection: int, session: str) -> None:
+        """Note that an open connection speaks for a session (Own, Watch). Raises `KafkaError` 42 INVALID_REQUEST beyond
+        1,000 sessions.
         """
-        self.claims.sessions.bind(asker, session)
+        self.claims.sessions.bind(connection, session)
 
     def connection_closed(self, connection: int) -> None:
         """Note that a client's connection has closed; end the sessions that end with it."""
@@ -195,44 +202,75 @@ class Coordinator:
 
     async def _stored(self, commits: Commits, intent: Claim | Release) -> Offset | None:
         done: asyncio.Future[Offset | None] = asyncio.get_running_loop().create_future()
-        commits.submit(self._work(intent, partial(_settle, done)))
+        self._queue(commits, Work(intent, done))
         return await done
 
     def _submit(self, ends: Iterable[End]) -> None:
         for end in ends:
             if self.commits is not None:
-                self.commits.submit(self._work(end, partial(self._ended, end)))
+                self._queue(self.commits, Work(end))
 
-    def _work(self, intent: Intent, over: Callable[[Offset | None, KafkaError | None], None]) -> Work:
-        steps = partial(self.claims.touched, intent), partial(self._decide, intent), partial(self._apply, intent), over
-        match intent:
-            case Claim():
-                return Work(*steps, intent.request.token, intent.request.session, claims=True)
-            case Release(token):
-                return Work(*steps, token)
-            case End(session, places):
-                return Work(*steps, session=session, ends_session=True, weight=ENDED_AT_ONCE if places else 0)
+    def _queue(self, commits: Commits, work: Work) -> None:
+        """Queue work, to be decided and written when its turn comes."""
+        commits.queue.append(work)
+        if commits.idle.is_set():
+            commits.idle.clear()
+            self._tasks.start(self._write_all(commits))
 
-    def _decide(self, intent: Intent) -> Change:
-        change, news = self.claims.decide(intent, self._clock.now_ms())
-        self._give(news)
-        return change
+    async def _write_all(self, commits: Commits) -> None:
+        try:
+            while commits.queue:
+                batch = commits.next_batch(self.claims, self._clock.now_ms())
+                for work in batch.done:
+                    self._over(work)
+                if batch.writes:
+                    await self._write(commits, batch)
+                elif commits.queue:
+                    await asyncio.sleep(0)
+        finally:
+            commits.idle.set()
+
+    async def _write(self, commits: Commits, batch: Batch) -> None:
+        """Append a batch, and apply it: without its claims if the right to coordinate cannot be confirmed."""
+        try:
+            if any(isinstance(work.intent, Claim) for work, _ in batch.writes):
+                await self._confirm()
+        except KafkaError as error:
+            self._fail([work for work, _ in batch.writes if isinstance(work.intent, Claim)], error)
+            batch = Batch([each for each in batch.writes if not isinstance(each[0].intent, Claim)])
+        works, records = [work for work, _ in batch.writes], batch.records
+        if commits.closed is not None or not records:
+            self._fail(works, commits.closed or _NOT_NOW)
+            return
+        try:
+            first = await commits.journal.append(records)
+        except (AppendRefusedError, RetryTimeoutError) as error:  # certainly not in the log
+            self._fail(works, KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"it could not be stored: {error}"))
+        except Exception as error:  # noqa: BLE001  whatever the error, the outcome of the append is unknown
+            self._broken(error)
+            self._fail(works, commits.closed or _NOT_NOW)
+        except BaseException:
+            self._fail(works, _NOT_NOW)
+            raise
+        else:
+            for work, change in batch.writes:
+                if commits.closed is None:
+                    self._apply(work.intent, change)
+                self._over(work, Offset(first + len(records) - 1), commits.closed)
+
+    def _fail(self, works: Iterable[Work], error: KafkaError) -> None:
+        for work in works:
+            self._over(work, error=error)
+
+    def _over(self, work: Work, last: Offset | None = None, error: KafkaError | None = None) -> None:
+        work.over(last, error)
+        if isinstance(work.intent, End):
+            self._submit(self.claims.ended(work.intent, failed=error is not None))
 
     def _apply(self, intent: Intent, change: Change) -> None:
         follows = self.claims.stored(intent, change)
         self._report(change, follows)
-        self._give(follows.news)
-        for asker in follows.severed:
-            asker.sever()
         self._submit(follows.ends)
-
-    def _ended(self, end: End, _: Offset | None, error: KafkaError | None) -> None:
-        self._submit(self.claims.ended(end, failed=error is not None))
-
-    def _give(self, news: News) -> None:
-        for listener in self.listeners:
-            for token, keys in news.items():
-                listener(token, keys)
 
     def _report(self, change: Change, follows: Stored) -> None:
         lost, events = follows.lost, self._events
@@ -417,7 +455,7 @@ class Coordinator:
 
     def _begin(self, epoch: CoordinatorEpoch, table: ClaimTable, began: float) -> None:
         self.epoch, self._fenced_at, self._fence_due = epoch, began, 0.0
-        self.commits = Commits(epoch.journal, self._tasks, self._confirm, self._broken)
+        self.commits = Commits(epoch.journal)
         self.claims.opened(table, self._clock.elapsed() + self._reconnect_grace)
         self._events.coordinator_changed(True, len(epoch.claims), "")
         self._woken.set()
@@ -450,24 +488,26 @@ class Coordinator:
             del self.nodes.serving[_NAME]
         self._lease.end()
         self._events.coordinator_changed(False, len(former.owners), reason)
-        commits.close(KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "this node coordinates claims no more; ask again"))
+        commits.closed = KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "this node coordinates claims no more; ask again")
+        works, commits.queue = commits.queue, type(commits.queue)()
+        self._fail(works, commits.closed)
         self._telling = self._tasks.start(in_slices(self._tell(former)))
 
     def _tell(self, table: ClaimTable) -> Generator[None, None, None]:
-        """Notify the listeners of every token of an epoch that has ended, and close the connections whose own claims
-        ended with it. In slices: other work of the node must not wait for a hundred thousand claims.
+        """Put news for every token of an epoch that has ended into `events`, and the connections whose own claims ended
+        with it. In slices: other work of the node must not wait for a hundred thousand claims.
         """
         told = 0
         for token in table.tokens():
             keys = table.keys_of_token(token)
-            self._give({token: keys})
+            self.events.put_nowait(News(token, keys))
             told += 1 + len(keys)
             if told >= _TOLD_AT_ONCE:
                 told = 0
                 yield
         for number, session in enumerate(filter(lambda one: Session(one).is_plain, table.sessions()), 1):
-            for asker in self.claims.sessions.askers(session):
-                asker.sever()
+            for connection in self.claims.sessions.connections(session):
+                self.events.put_nowait(Sever(connection))
             if not number % _CLOSED_AT_ONCE:
                 yield
 
@@ -553,7 +593,7 @@ class Coordinator:
         if self.commits is not None:
             with suppress(TimeoutError):
                 async with asyncio.timeout(_DRAIN_S):
-                    await self.commits.settled()
+                    await self.commits.idle.wait()
         was_serving = self.serving
         self._step_down("the node shuts down")
         if self._telling is not None:
@@ -564,16 +604,6 @@ class Coordinator:
         if was_serving:
             with suppress(MetadataUnavailable):  # then the lease ends by itself
                 await self._services.store.hand_over(CLAIMS, self._services.node_id, self._services.boot)
-
-
-def _settle(done: asyncio.Future[Offset | None], last: Offset | None, error: KafkaError | None) -> None:
-    """Set the result of a future that waits for the end of work, unless it is cancelled."""
-    if done.done():
-        return
-    if error is None:
-        done.set_result(last)
-    else:
-        done.set_exception(error)
 
 
 def _text(claim: state.Claim) -> str:

@@ -1,16 +1,32 @@
-"""How many claims and places in queues there may be: in all, in one queue, and of one principal. Pure.
+"""How many claims and places in queues there may be: in all, in one queue, and of one principal; and how large a change
+of owners may be, which is one batch in the log. Pure.
 
 Clients without a login are one principal to Kafka, User:ANONYMOUS, although they may be many applications. For them,
 and for claims of older nodes without a principal, only the limits of the cluster of nodes hold.
 """
 
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from sidecar.changelog import Key, Record
 from sidecar.cluster.resolver import ANONYMOUS
+from sidecar.resources.requests import ClaimVerdict, Request, refuse_all
+from sidecar.v1 import control_pb2 as control
 
 CLAIMS_LIMIT: Final = 100_000
 PLACES_LIMIT: Final = 100_000
+BATCH_BYTES: Final = 4 * 1024 * 1024
+"""Half of the ownership topic's limit for a batch."""
+CHANGE_RECORDS: Final = 5_000
+"""The records that a request may need: its claims, at most 1,000, and the claims of others that end with them."""
+_RECORD_OVERHEAD: Final = 64
+_RECORD_BYTES: Final = 5_120
+"""An upper bound of a record's size without its resource: names of deposed sessions, the owner's name, and so on."""
+_FREE_RECORD_BYTES: Final = 1_024
+"""The same, if nobody was deposed: the owner's name and the client's address, of 255 bytes each, and what is fixed."""
+_TIMES: Final = 3
+"""How often a record repeats a resource, at most: in the key, in the value, and the group."""
 
 
 @dataclass(slots=True)
@@ -49,3 +65,32 @@ class ClaimLimits:
 def is_somebody(principal: str) -> bool:
     """Return whether a principal is one client that logged in, not everybody."""
     return principal not in ("", ANONYMOUS)
+
+
+def encoded_size(records: Sequence[Record]) -> int:
+    """Return the approximate size of these records in a batch, in bytes."""
+    values = (record.value for record in records)
+    keys = sum(_RECORD_OVERHEAD + len(record.key.topic) for record in records)  # keys of claims are ASCII
+    return keys + sum(value.ByteSize() for value in values if value is not None)
+
+
+def may_be_too_large(request: Request, owned: Container[Key]) -> bool:
+    """Return whether a request may be too large for a batch, by a cheap upper bound. `owned`: the resources with
+    owners; only their records can name clients that were deposed.
+    """
+    keys = [wish.key for wish in request.wishes]
+    fixed = sum(_RECORD_BYTES if key in owned else _FREE_RECORD_BYTES for key in keys)
+    principal = len(request.principal.encode())
+    return fixed + sum(principal + _TIMES * len(key.topic) for key in keys) > BATCH_BYTES
+
+
+def too_large(request: Request, records: Sequence[Record]) -> ClaimVerdict | None:
+    """Return the refusal of a request whose records do not fit into one batch; None if they fit."""
+    size = encoded_size(records)
+    if len(records) > CHANGE_RECORDS:
+        message = f"this request changes {len(records)} claims, {CHANGE_RECORDS} is the limit: claim fewer at once"
+    elif size > BATCH_BYTES:
+        message = f"the claims of this request take {size} bytes, {BATCH_BYTES} are the limit: claim fewer at once"
+    else:
+        return None
+    return refuse_all(request, control.INVALID_REQUEST, message)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
 from sidecar.access.prospects import Look, Prospect
 from sidecar.changelog import Key, claim_key
@@ -55,20 +55,6 @@ class Request:
     mode: control.AccessMode
     wishes: tuple[Wish, ...]
     principal: str = ""
-
-
-class Asker(Protocol):
-    """A client connection. `address` is for people: the client's address and software."""
-
-    @property
-    def session(self) -> str: ...
-    @property
-    def connection_id(self) -> int: ...
-    @property
-    def address(self) -> str: ...
-    def is_alive(self) -> bool: ...
-    def sever(self) -> None:
-        """Close the connection, even with requests under way."""
 
 
 class WishAnswer(NamedTuple):

@@ -9,7 +9,6 @@ from typing import Final
 
 from sidecar.protocol.errors import ErrorCode, KafkaError
 from sidecar.protocol.session import Session
-from sidecar.resources.requests import Asker
 
 SESSIONS_LIMIT: Final = 1_000
 """The number of sessions for which one connection may speak."""
@@ -20,27 +19,24 @@ class Sessions:
 
     def __init__(self, disconnect_grace: float) -> None:
         self.disconnect_grace = disconnect_grace
-        self._connections: dict[str, dict[int, Asker]] = {}
+        self._connections: dict[str, dict[int, None]] = {}
         self._of: dict[int, set[str]] = {}
         self._until: dict[str, float] = {}
 
-    def bind(self, asker: Asker, session: str) -> None:
-        """Note that a connection speaks for a session. Raises `KafkaError` 42 INVALID_REQUEST if it has too many."""
-        if not asker.is_alive():
-            return  # its end would not be reported
-        connection = asker.connection_id
+    def bind(self, connection: int, session: str) -> None:
+        """Note that an open connection speaks for a session. Raises `KafkaError` 42 INVALID_REQUEST above the limit."""
         sessions = self._of.setdefault(connection, set())
         if session not in sessions:
             if len(sessions) >= SESSIONS_LIMIT:
                 message = f"this connection has carried {SESSIONS_LIMIT} sessions: use another connection for more"
                 raise KafkaError(ErrorCode.INVALID_REQUEST, message)
             sessions.add(session)
-            self._connections.setdefault(session, {})[connection] = asker
+            self._connections.setdefault(session, {})[connection] = None
         self._until.pop(session, None)
 
-    def askers(self, session: str) -> Collection[Asker]:
+    def connections(self, session: str) -> Collection[int]:
         """Return the connections that speak for a session."""
-        return tuple(self._connections.get(session, {}).values())
+        return tuple(self._connections.get(session, ()))
 
     def is_present(self, session: str) -> bool:
         """Return whether a connection speaks for the session, or its grace is not over."""

@@ -15,7 +15,7 @@ generation. `python -m tests.ownership` writes the answers anew after a change o
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -24,7 +24,7 @@ from sidecar.changelog import Change as LogChange
 from sidecar.changelog import Entry, Key, claimed
 from sidecar.protocol.ids import Offset, ProducerEpoch, ProducerId, Stamp
 from sidecar.resources.claim_table import Change
-from sidecar.resources.claims import Claim, Claims, End, Intent, Release
+from sidecar.resources.claims import Claim, Claims, End, Intent, News, Release, Sever
 from sidecar.resources.limits import ClaimLimits
 from sidecar.resources.readers import HandOver, ReaderClaims
 from sidecar.resources.requests import Request, Wish
@@ -36,7 +36,7 @@ _STAMP: Final = Stamp(ProducerId(1), ProducerEpoch(0))
 
 @dataclass
 class Connection:
-    """A client's connection. Implements `Asker` and `Reader`."""
+    """A client's connection. Implements `Reader`."""
 
     connection_id: int
     bound_sessions: set[str] = field(default_factory=set[str])
@@ -48,11 +48,6 @@ class Connection:
     @property
     def session(self) -> str:
         return f"conn:{self.connection_id}"
-
-    def is_alive(self) -> bool:
-        return self.is_open
-
-    def sever(self) -> None: ...
 
 
 class ClaimTranscript:
@@ -93,7 +88,8 @@ class ClaimTranscript:
                 self._end(self.claims.time_passed(self.now))
             case ["moved"]:
                 former = self.claims.lost_right()
-                self._news({token: former.keys_of_token(token) for token in former.tokens()})
+                for token in former.tokens():
+                    self._news(token, former.keys_of_token(token))
                 table = self.claims.new_table()
                 for _ in table.load(former.owners.items()):
                     ...
@@ -111,26 +107,26 @@ class ClaimTranscript:
         verdict = self.claims.look(request, 0)
         if verdict.prospect is Prospect.READY:
             asker.bound_sessions.add(request.session)
-            self.claims.sessions.bind(asker, request.session)
-            self._carry_out(claim := Claim(asker, request))
+            self.claims.sessions.bind(asker.connection_id, request.session)
+            self._carry_out(claim := Claim(request, asker.connection_id, asker.address))
             verdict = claim.verdict
         if verdict.prospect is Prospect.WAIT:
             self._say("waits, with a place in every queue")
-            self._news(self.claims.waits(asker, request, 0)[1])
+            self.claims.sessions.bind(asker.connection_id, request.session)
+            self.claims.waits(request, 0)
+            self._hear()
             return
         for wish, answer in zip(request.wishes, verdict.answers, strict=True):
             error = f"{control.Error.Name(answer.error)}, {answer.message}"
             self._say(f"{wish}: {error if answer.error else f'owned, generation {answer.generation}'}")
 
     def _carry_out(self, intent: Intent) -> None:
-        change, news = self.claims.decide(intent, 0)
-        self._news(news)
+        change = self.claims.decide(intent, 0)
+        self._hear()
         if change:
             self._log(change)
             follows = self.claims.stored(intent, change)
-            self._news(follows.news)
-            for asker in follows.severed:
-                self._say(f"close connection {asker.connection_id}")
+            self._hear()
             self._end(follows.ends)
 
     def _end(self, ends: list[End]) -> None:
@@ -146,12 +142,19 @@ class ClaimTranscript:
             self._say(f"append {_name(key)}: {claim.session if claim else 'nobody'}")
             self.readers.changed(LogChange(key, _entry(key, owner), _entry(key, claim)))
 
-    def _news(self, news: Any) -> None:
-        for token, keys in news.items():
-            lost = " ".join(sorted(map(_name, keys)))
-            place = self.claims.table.waiting.by_token.get(token)
-            turn = "it is its turn" if place is not None and place.ready else "it has lost its place"
-            self._say(f"news for {token.decode()}: {f'it has lost {lost}' if lost else turn}")
+    def _hear(self) -> None:
+        while not self.claims.events.empty():
+            match self.claims.events.get_nowait():
+                case News(token, lost):
+                    self._news(token, lost)
+                case Sever(connection):
+                    self._say(f"close connection {connection}")
+
+    def _news(self, token: bytes, keys: Collection[Key]) -> None:
+        lost = " ".join(sorted(map(_name, keys)))
+        place = self.claims.table.waiting.by_token.get(token)
+        turn = "it is its turn" if place is not None and place.ready else "it has lost its place"
+        self._say(f"news for {token.decode()}: {f'it has lost {lost}' if lost else turn}")
 
     def _handed_over(self, change: HandOver) -> None:
         closed = [str(one.connection_id) for one in self._connections.values() if change.severs(one) and one.is_open]

@@ -37,7 +37,6 @@ from sidecar.ownership.state import Owned
 from sidecar.protocol.caller import BadAnswerError, FencedError, decode_frame
 from sidecar.protocol.errors import ErrorCode
 from sidecar.resources.claims import Claims
-from sidecar.resources.commits import Commits
 from sidecar.resources.coordinator import Coordinator
 from sidecar.resources.epoch import CLAIMS
 from sidecar.v1 import state_pb2
@@ -732,10 +731,10 @@ def _sessions_end(call: Any, claims: Any, sessions: Any) -> Any:
     return call(claims, sessions)
 
 
-@_at(Commits, "close")
-def _commits_end(call: Any, commits: Any, error: Any) -> None:
-    _note("coordinator ends at work", not commits._idle.is_set())
-    call(commits, error)
+@_at(Coordinator, "_step_down")
+def _coordinator_ends(call: Any, coordinator: Any, reason: Any) -> None:
+    _note("coordinator ends at work", coordinator.commits is not None and not coordinator.commits.idle.is_set())
+    call(coordinator, reason)
 
 
 @_at(Coordinator, "_begin")

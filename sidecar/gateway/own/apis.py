@@ -4,6 +4,7 @@ Kafka's framing with request header v1 and response header v0, bodies as in `pro
 are in the body. Served even if ApiVersions did not list them. Own and Watch park their connection while they wait.
 """
 
+from collections.abc import Mapping
 from functools import partial
 from typing import Final
 
@@ -49,14 +50,14 @@ class OwnApis:
         governed: GovernedTopics,
         coordinator: Coordinator,
         catching_up: CatchingUp,
+        clients: Mapping[int, Client],
         tasks: Tasks,
     ) -> None:
         self._rooms = Rooms(upstream, nodes, resolver, governed, TopicOwners(governed), coordinator)
-        self.ownerships = Ownerships(self._rooms, tasks)
+        self.ownerships = Ownerships(self._rooms, clients, tasks)
         self._describe = DescribeOwnersApi(upstream, nodes, resolver, governed, coordinator, catching_up)
         self._last = LastSequenceApi(SequenceIds(upstream, nodes, governed, catching_up), nodes, resolver)
         governed.env.watchers.append(self.ownerships.topic_changed)
-        coordinator.listeners.append(self.ownerships.token_changed)
 
     def handlers(self) -> dict[int, ColdApi]:
         """The handlers by API key."""

@@ -4,7 +4,7 @@ A waiting request has no task: a change of a resource wakes the first in its que
 """
 
 import asyncio
-from collections.abc import Collection, Generator, Iterator, Sequence
+from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Final
 
@@ -20,6 +20,7 @@ from sidecar.network.slices import Turns, in_slices
 from sidecar.network.tasks import Tasks
 from sidecar.ownership.state import Claimant
 from sidecar.protocol.errors import ErrorCode, KafkaError
+from sidecar.resources.claims import News, Sever
 from sidecar.resources.limits import is_somebody
 from sidecar.resources.requests import READY
 from sidecar.v1 import control_pb2 as control
@@ -38,12 +39,13 @@ _SWEEPS_PER_LOOK: Final = 2
 
 
 class Ownerships:
-    """The Own requests of all clients of a node."""
+    """The Own requests of all clients of a node. `clients`: by connection."""
 
-    def __init__(self, rooms: Rooms, tasks: Tasks) -> None:
+    def __init__(self, rooms: Rooms, clients: Mapping[int, Client], tasks: Tasks) -> None:
         self.sets = Sets()
         self.turns = Turns(_FEW)
         self._rooms = rooms
+        self._clients = clients
         self._tasks = tasks
         self._takeovers = asyncio.Semaphore(_TAKEOVERS)
         self._parked: dict[int, set[asyncio.Future[None]]] = {}
@@ -160,7 +162,7 @@ class Ownerships:
 
     def _bind(self, client: Client, asked: Asked) -> None:
         try:
-            self._rooms.coordinator.bind(client, asked.session)
+            self._rooms.coordinator.bind(client.connection_id, asked.session)
         except KafkaError as error:
             raise BadRequestError(error.message) from None
         if not asked.session.is_plain:
@@ -333,11 +335,11 @@ class Ownerships:
 
     async def _write_down(self, claims: ClaimSet) -> tuple[dict[Key, Look], dict[Key, int]]:
         """Store the claims at the coordinator. Returns the reasons of failures, or the generations."""
-        request = claims.request
+        request, client = claims.request, claims.client
         assert request is not None
         keys = [wish.key for wish in request.wishes]
         try:
-            verdict = await self._rooms.coordinator.take(claims.client, request)
+            verdict = await self._rooms.coordinator.take(request, client.connection_id, client.address)
         except KafkaError as error:
             ended = error.code == ErrorCode.NOT_LEADER_OR_FOLLOWER  # epoch ended: the present coordinator decides
             return dict.fromkeys(keys, Look(Prospect.BUSY) if ended else not_now(error)), {}
@@ -382,7 +384,7 @@ class Ownerships:
             claims.notify()
         if claims.request is not None:
             try:
-                coordinator.wait(claims.client, claims.request)
+                coordinator.wait(claims.request)
             except KafkaError as error:
                 return self._rooms.not_coordinating(claims.asked, error)
             claims.is_placed = coordinator.is_waiting(claims.token)
@@ -470,8 +472,18 @@ class Ownerships:
         """The owner of a topic or partition may have changed."""
         self._changed(claim_key("", control.Resource(topic=topic, partition=partition)))
 
-    def token_changed(self, token: bytes, lost: Collection[Key]) -> None:
-        """The coordinator reports for a token that its turn has come, or that it lost these claims."""
+    async def hear(self) -> None:
+        """Carry out what the coordinator reports. Runs until cancelled."""
+        while True:
+            match await self._rooms.coordinator.events.get():
+                case News(token, lost):
+                    self._token_changed(token, lost)
+                case Sever(connection):
+                    client = self._clients.get(connection)
+                    if client is not None:
+                        client.sever()
+
+    def _token_changed(self, token: bytes, lost: Collection[Key]) -> None:
         claims = self.sets.get(token)
         if claims is None:
             return

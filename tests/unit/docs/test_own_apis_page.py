@@ -15,8 +15,7 @@ from sidecar.network.reading import FIRST_FRAME_LIMIT
 from sidecar.network.request import Request
 from sidecar.protocol.api import OWN_APIS
 from sidecar.resources import sessions
-from sidecar.resources.commits import CHANGE_RECORDS
-from sidecar.resources.limits import CLAIMS_LIMIT, PLACES_LIMIT
+from sidecar.resources.limits import CHANGE_RECORDS, CLAIMS_LIMIT, PLACES_LIMIT
 from sidecar.v1 import control_pb2 as control
 from tests.unit.docs.pages import ROOT, page
 

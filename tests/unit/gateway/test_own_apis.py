@@ -154,8 +154,8 @@ async def test_a_claim_of_a_client_that_has_gone_keeps_nobody_from_its_producer_
     """Its connection ended before its request had its turn: nobody would report the end a second time."""
     bindings = Bindings(View())
     environment = SimpleNamespace(watchers=[], bindings=bindings)
-    nothing: Any = SimpleNamespace(env=environment, listeners=[])
-    own = apis.OwnApis(nothing, nothing, NameResolver(), nothing, nothing, nothing, nothing)
+    nothing: Any = SimpleNamespace(env=environment)
+    own = apis.OwnApis(nothing, nothing, NameResolver(), nothing, nothing, nothing, {}, nothing)
     claim = control.Claim(resource=control.Resource(name="the leader"))
     asked = control.OwnRequest(producer_id=7, token=bytes(16), claims=[claim])
     connection: Any = Connection()

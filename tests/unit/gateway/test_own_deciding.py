@@ -105,17 +105,17 @@ class Ground:
         rooms.owned, rooms.not_coordinating = owned, not_coordinating
         rooms.standing = lambda claims, key: control.Ownership(generation=claims.owned[key])  # pyright: ignore[reportUnknownLambdaType]
         asked: Any = SimpleNamespace(token=bytes(16), session="pid:1", wishes={wish.key: wish}, caller=Caller("", ""))
-        self.client: Any = SimpleNamespace(connection_id=1, is_alive=lambda: True, rights=None)
+        self.client: Any = SimpleNamespace(connection_id=1, address="", is_alive=lambda: True, rights=None)
         self.claims = ClaimSet(asked, {}, Request(bytes(16), "pid:1", "", control.EXCLUSIVE, (wish,)))
         self.tasks: list[asyncio.Task[None]] = []
         starts: Any = SimpleNamespace(start=lambda work: self.tasks.append(asyncio.create_task(work)))  # pyright: ignore[reportUnknownLambdaType, reportUnknownArgumentType]
-        self.ownerships = Ownerships(rooms, starts)
+        self.ownerships = Ownerships(rooms, {}, starts)
         self.ownerships.sets.add(self.claims, self.client)
         self.claims.own_calls = 1
 
     async def decide(self) -> control.OwnResponse | None:
         """What it is answered, unless it is granted or waits."""
-        self.ownerships.token_changed(bytes(16), [])
+        self.ownerships._token_changed(bytes(16), [])
         await self.tasks[-1]
         return self.claims.answer
 
@@ -179,7 +179,7 @@ def waiting() -> tuple[SlowCoordinator, Ground]:
 
 async def test_what_is_being_granted_is_withdrawn_once_it_is_decided() -> None:
     coordinator, ground = waiting()
-    ground.ownerships.token_changed(bytes(16), [])
+    ground.ownerships._token_changed(bytes(16), [])
     await coordinator.taking.wait()
     withdrawing = asyncio.create_task(ground.ownerships.withdraw(ground.claims))
     await asyncio.sleep(0)
@@ -194,7 +194,7 @@ async def test_what_is_being_granted_is_withdrawn_once_it_is_decided() -> None:
 async def test_what_nobody_asked_for_is_not_given_up_while_it_is_being_granted() -> None:
     coordinator, ground = waiting()
     ground.ownerships.sets.left_alone(ground.claims, asyncio.get_running_loop().time())
-    ground.ownerships.token_changed(bytes(16), [])
+    ground.ownerships._token_changed(bytes(16), [])
     await coordinator.taking.wait()
     lapsed = ground.claims.kept_until = ground.claims.kept_until - 2 * KEPT_S
     sweeping = asyncio.create_task(ground.ownerships.run())
@@ -212,10 +212,10 @@ async def test_a_place_that_is_taken_while_nobody_calls_is_given_up() -> None:
     """The Own that asked for it ended while it was decided, and another connection of its session stands."""
     coordinator, ground = waiting()
     coordinator.prospect = Prospect.WAIT
-    ground.ownerships.token_changed(bytes(16), [])
+    ground.ownerships._token_changed(bytes(16), [])
     await wait_until(lambda: ground.claims.kept_until > 0, "its place to be kept for a while")
     ends = ground.claims.kept_until
-    ground.ownerships.token_changed(bytes(16), [])
+    ground.ownerships._token_changed(bytes(16), [])
     await asyncio.gather(*ground.tasks)
     assert ground.claims.kept_until == ends, "what happens to it is no call for it"
     ground.claims.kept_until -= 2 * KEPT_S

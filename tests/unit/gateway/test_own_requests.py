@@ -66,6 +66,7 @@ class Client:
         self.bound_sessions: set[str] = set()
         self.is_open, self.parks = True, 0
         self.connection: Any = SimpleNamespace(park=self._park)
+        node.clients[self.connection_id] = self
 
     def _park(self) -> None:
         self.parks += 1
@@ -148,7 +149,10 @@ class Node:
         upstream: Any = SimpleNamespace(metadata=self._metadata)
         self.resolver = NameResolver()
         nothing: Any = SimpleNamespace()
-        self.apis = OwnApis(upstream, topics.nodes, self.resolver, self.governed, self.coordinator, nothing, self.tasks)
+        self.clients: dict[int, Any] = {}
+        self.apis = OwnApis(
+            upstream, topics.nodes, self.resolver, self.governed, self.coordinator, nothing, self.clients, self.tasks
+        )  # fmt: skip
 
     async def _metadata(self, request: Any) -> Any:
         self.while_asked()
@@ -185,7 +189,10 @@ class Node:
 async def started(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Node]:
     async with paper_cluster.cluster(3) as paper:
         node = Node(paper.node(scope=Scope.PARTITION, disconnect_grace=GRACE_S), Claims(monkeypatch))
-        tasks = [asyncio.create_task(each) for each in (node.apis.ownerships.run(), node.pass_time())]
+        tasks = [
+            asyncio.create_task(each)
+            for each in (node.apis.ownerships.run(), node.apis.ownerships.hear(), node.pass_time())
+        ]
         yield node
         for task in tasks:
             task.cancel()

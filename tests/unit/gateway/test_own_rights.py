@@ -151,10 +151,10 @@ OWNED = Standing(True, False, 3, {None: _BOB}, {}, (), 1)
 def own_apis(resolver: NameResolver) -> OwnApis:
     """A node that serves what bob owns: every topic, and the claims of every group."""
     ownership = control.Ownership(owner_name="bob's reader", owner_session="pid:6", generation=4, serving_node=1)
-    coordinator: Any = SimpleNamespace(listeners=[], owners=lambda _: [ownership], coordinates=True)
+    coordinator: Any = SimpleNamespace(owners=lambda _: [ownership], coordinates=True)
     governed: Any = SimpleNamespace(env=SimpleNamespace(watchers=[], node_id=1))
     nothing: Any = SimpleNamespace()
-    return OwnApis(nothing, nothing, resolver, governed, coordinator, nothing, nothing)
+    return OwnApis(nothing, nothing, resolver, governed, coordinator, nothing, {}, nothing)
 
 
 async def test_a_release_without_a_token_names_no_owner_to_whom_it_may_not_be_described(

@@ -137,7 +137,7 @@ def test_a_connection_whose_end_was_told_already_speaks_for_no_request() -> None
     asked: Any = SimpleNamespace(session="pid:1", token=bytes(16), targets=())
     dead: Any = SimpleNamespace(connection_id=1, is_alive=lambda: False)
     claims = ClaimSet(asked, {}, None)
-    Ownerships(rooms, tasks).connect(claims, dead)
+    Ownerships(rooms, {}, tasks).connect(claims, dead)
     assert not claims.clients
 
 

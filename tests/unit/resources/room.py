@@ -18,6 +18,7 @@ from sidecar.changelog import Changelog, Key, claim_key
 from sidecar.cluster.nodes import Membership, NodeAddress, NodeDirectory
 from sidecar.network.tasks import Tasks
 from sidecar.protocol.errors import KafkaError
+from sidecar.resources.claims import News
 from sidecar.resources.coordinator import Coordinator
 from sidecar.resources.limits import ClaimLimits
 from sidecar.resources.requests import ClaimVerdict, Request, Wish
@@ -73,7 +74,7 @@ class Told:
 
 
 class Caller:
-    """A client connection. Implements `sidecar.resources.requests.Asker`."""
+    """A client connection."""
 
     def __init__(self, room: Room, name: str) -> None:
         self.connection_id = next(CONNECTIONS)
@@ -83,9 +84,7 @@ class Caller:
         self.severed = False
         self._room = room
         self._alive = True
-
-    def is_alive(self) -> bool:
-        return self._alive
+        room.callers[self.connection_id] = self
 
     def sever(self) -> None:
         self.severed = True
@@ -110,10 +109,12 @@ class Caller:
         coordinator = self._room.coordinator
         await coordinator.ready()
         verdict = coordinator.look(request)
+        if self._alive:
+            coordinator.bind(self.connection_id, request.session)
         if verdict.prospect is Prospect.READY:
-            verdict = await coordinator.take(self, request)
+            verdict = await coordinator.take(request, self.connection_id, self.address)
         if verdict.prospect is Prospect.WAIT:
-            verdict = coordinator.wait(self, request)
+            verdict = coordinator.wait(request)
         return verdict
 
     async def own(
@@ -165,9 +166,20 @@ class Room:
     tasks: Tasks
     unexpected: list[BaseException]
     is_dead: bool = False
+    callers: dict[int, Caller] = field(default_factory=dict)
+    news: list[News] = field(default_factory=list)
 
     def caller(self, name: str = "billing") -> Caller:
         return Caller(self, name)
+
+    async def hear(self) -> None:
+        """As the gateway does."""
+        while True:
+            event = await self.coordinator.events.get()
+            if isinstance(event, News):
+                self.news.append(event)
+            else:
+                self.callers[event.connection].sever()
 
     @property
     def owners(self) -> dict[str, tuple[str, int]]:
@@ -227,6 +239,7 @@ class Cluster:
         room = Room(
             node_id, boot, gates, told, coordinator, membership, changelog, upstream, tasks, unexpected
         )  # fmt: skip
+        tasks.start(room.hear())
         self._rooms.append(room)
         return room
 

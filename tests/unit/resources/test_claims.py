@@ -8,7 +8,7 @@ import pytest
 
 from sidecar.access.prospects import Prospect
 from sidecar.protocol.errors import KafkaError
-from sidecar.resources.commits import BATCH_BYTES
+from sidecar.resources.limits import BATCH_BYTES
 from sidecar.v1 import control_pb2 as control
 from tests.unit.resources.room import Room, keys, wish
 from tests.wait import wait_for_async, wait_until
@@ -44,19 +44,14 @@ async def test_what_a_connection_owned_is_free_when_it_is_closed_and_begins_at_1
 
 async def test_waiting_requests_are_promoted_in_the_order_of_their_arrival(room: Room) -> None:
     first, second, third = room.caller("a"), room.caller("b"), room.caller("c")
-    ready: list[bytes] = []
     await first.own(wish("leader"))
     waiting = [caller.request(wish("leader"), mode=control.WAIT_FOR_EXCLUSIVE) for caller in (second, third)]
     for caller, request in zip((second, third), waiting, strict=True):
         assert (await caller.ask(request)).prospect is Prospect.WAIT
-    room.coordinator.listeners.append(lambda token, _lost: ready.append(token))
+    room.news.clear()
     first.close()
-
-    async def promoted() -> bool:
-        return waiting[0].token in ready
-
-    await wait_for_async(promoted, "the first one's turn")
-    assert waiting[1].token not in ready
+    await wait_until(lambda: (waiting[0].token, []) in room.news, "the first one's turn")
+    assert waiting[1].token not in [token for token, _ in room.news]
     assert await third.own(wish("leader"), mode=control.WAIT_FOR_EXCLUSIVE, token=waiting[1].token) == ["TIMED_OUT"]
     assert await second.own(wish("leader"), mode=control.WAIT_FOR_EXCLUSIVE, token=waiting[0].token) == [1]
     assert room.owners == {"leader": (second.session, 1)}
@@ -112,7 +107,7 @@ async def test_what_is_ready_while_an_append_is_under_way_is_the_next_one(room: 
     rivals = [asyncio.create_task(room.caller().own(wish("first"))) for _ in range(3)]
 
     async def queued() -> bool:
-        return len(room.coordinator.commits._queue) == 203  # type: ignore[union-attr]
+        return len(room.coordinator.commits.queue) == 203  # type: ignore[union-attr]
 
     await wait_for_async(queued, "everybody to wait for the append")
     gate.open()
@@ -149,7 +144,7 @@ async def test_who_is_gone_when_his_claim_is_written_down_does_not_keep_it(room:
 async def test_a_session_outlives_its_connections_for_the_grace_of_none(room: Room) -> None:
     one, other = room.caller(), room.caller()
     assert await one.own(wish("leader"), session="pid:0") == [1]
-    room.coordinator.bind(other, "pid:0")
+    room.coordinator.bind(other.connection_id, "pid:0")
     one.close()
     assert await room.caller().own(wish("leader")) == ["HELD"]
     other.close()

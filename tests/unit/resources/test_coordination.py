@@ -72,7 +72,7 @@ async def test_a_claim_that_the_log_gives_to_somebody_else_is_not_granted(
     The next claim under the same sequence would be taken for its repeat.
     """
     first, second = room.caller("first"), room.caller("second")
-    room.coordinator.bind(first, "pid:1")
+    room.coordinator.bind(first.connection_id, "pid:1")
     await room.coordinator.ready()
     with monkeypatch.context() as patch:
         patch.setattr(room.changelog.appender, "deadline", 0.05)
@@ -123,7 +123,7 @@ async def test_a_pid_session_that_does_not_come_back_within_its_grace_loses_its_
         if not other.coordinator.coordinates:
             return False
         shown.append(other.caller())
-        other.coordinator.bind(shown[0], "pid:2")
+        other.coordinator.bind(shown[0].connection_id, "pid:2")
         assert await other.caller().own(wish("gone")) == ["HELD"]  # it is waited for
         return True
 
@@ -181,15 +181,13 @@ async def test_a_node_that_sees_another_ones_term_severs_whom_it_let_own(
     monkeypatch.setattr(first.coordinator, "heard", lambda _: None)  # the changelog alone tells it
     plain = first.caller()
     await plain.own(wish("leader"))
-    told: list[bytes] = []
-    first.coordinator.listeners.append(lambda token, _lost: told.append(token))
     token = next(iter(first.coordinator.claims.table.owners.values())).token
     await first.membership._store.hand_over(CLAIMS, first.node_id, first.boot, to=other.node_id)
     other.coordinator.nodes.serving[CLAIMS.encode()] = other.node_id
     await answer_of(other.caller(), "other")
     await stepped_down(first)
     assert plain.severed
-    assert token in told
+    assert token in [news.token for news in first.news]
     assert not first.coordinator.coordinates
     assert first.coordinator.look(plain.request(wish("leader"))).prospect is Prospect.BUSY
 
@@ -251,7 +249,7 @@ async def test_an_append_whose_outcome_nobody_knows_ends_the_term(room: Room) ->
         await late.own(wish("late"))
     room.gates.heal()
     room.changelog.appender.deadline = 30.0
-    assert plain.severed
+    await wait_until(lambda: plain.severed, "its connection to be closed")
     newer = room.caller()
     assert await answer_of(newer, "leader", "late") == [1, 1]  # whether it was in the log or not
     assert room.owners["steady"] == ("pid:3", 1)
@@ -473,11 +471,11 @@ async def test_a_request_that_waits_is_counted_once_and_keeps_its_place_when_its
     assert room.told.outcomes.count(("waiting", 1)) == 1
     owner.close()
     await room.sees({})
-    assert room.coordinator.wait(second, request).prospect is Prospect.READY
+    assert room.coordinator.wait(request).prospect is Prospect.READY
     later = third.request(wish("leader"), mode=control.WAIT_FOR_EXCLUSIVE)
     assert (await third.ask(later)).prospect is Prospect.WAIT, "it waits for a resource of another room, perhaps"
     free = third.request(wish("other"), mode=control.WAIT_FOR_EXCLUSIVE)
-    assert room.coordinator.wait(third, free).prospect is Prospect.READY
+    assert room.coordinator.wait(free).prospect is Prospect.READY
     assert room.coordinator.is_waiting(free.token)
 
 

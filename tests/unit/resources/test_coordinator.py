@@ -7,7 +7,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import pytest
 
@@ -22,6 +22,7 @@ from sidecar.protocol.caller import DisconnectedError
 from sidecar.protocol.errors import ErrorCode, KafkaError
 from sidecar.protocol.ids import Offset, ProducerEpoch, ProducerId, Stamp
 from sidecar.resources import coordinator
+from sidecar.resources.claims import News
 from sidecar.resources.coordinator import Coordinator
 from sidecar.resources.epoch import CLAIMS, CoordinatorEpoch
 from sidecar.resources.limits import ClaimLimits
@@ -35,18 +36,11 @@ PLAIN, IDEMPOTENT = "conn:1-00-1", "pid:11"
 OTHER_NODE, NO_LEADER = ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.LEADER_NOT_AVAILABLE
 
 
-class Connection:
-    """A client's connection. Implements `Asker`."""
+class Connection(NamedTuple):
+    """A client's connection."""
 
-    def __init__(self, number: int, session: str = PLAIN) -> None:
-        self.connection_id, self.session, self.address = number, session, f"host{number}"
-        self.severed = False
-
-    def is_alive(self) -> bool:
-        return not self.severed
-
-    def sever(self) -> None:
-        self.severed = True
+    number: int
+    session: str = PLAIN
 
 
 class Node:
@@ -62,7 +56,6 @@ class Node:
         self.log_fails = False
         self.opens: Callable[[], None] = lambda: None
         self.claims: dict[Key, state.Claim] = {}
-        self.news: list[tuple[bytes, int]] = []
         self.answers: list[tuple[str, int]] = []
         self.changed: list[bool] = []
         self.failures: list[BaseException] = []
@@ -92,7 +85,6 @@ class Node:
             services, cast(Any, self.nodes), tasks, events, ClaimLimits(5),
             reconnect_grace=RECONNECT_S, disconnect_grace=GRACE_S,
         )  # fmt: skip
-        self.room.listeners.append(lambda token, keys: self.news.append((token, len(keys))))
         monkeypatch.setattr(coordinator, "open_epoch", self._open)
 
     def _subscribe(self, listener: Callable[[LogChange], None], *_: object) -> Callable[[], None]:
@@ -137,9 +129,23 @@ class Node:
         self.view.apply(Offset(5), 0, stamp, record.encode())
         self._listener(LogChange(record.key, None, self.view.serving(CLAIMS)))
 
-    async def granted(self, asker: Connection, name: str, token: bytes = b"t1", **how: Any) -> Prospect:
-        request = wanted(name, token, asker.session, **how)
-        return (await self.room.take(asker, request)).prospect
+    def events(self) -> tuple[list[tuple[bytes, int]], list[int]]:
+        """What was reported since the last call: tokens with how much they lost, and connections to close."""
+        news, severed = list[tuple[bytes, int]](), list[int]()
+        while not self.room.events.empty():
+            event = self.room.events.get_nowait()
+            if isinstance(event, News):
+                news.append((event.token, len(event.lost)))
+            else:
+                severed.append(event.connection)
+        return news, severed
+
+    async def take(self, of: Connection, request: Request) -> Prospect:
+        self.room.bind(of.number, request.session)
+        return (await self.room.take(request, of.number, f"host{of.number}")).prospect
+
+    async def granted(self, of: Connection, name: str, token: bytes = b"t1", **how: Any) -> Prospect:
+        return await self.take(of, wanted(name, token, of.session, **how))
 
     def owners(self) -> dict[str, str]:
         return {claim.resource.name: claim.session for claim in self.room.claims.table.owners.values()}
@@ -196,7 +202,7 @@ async def test_nothing_can_be_claimed_without_the_right_in_redis(
             await use
         assert refused.value.code == OTHER_NODE
     with pytest.raises(KafkaError):
-        node.room.wait(Connection(1), wanted("a", b"t1", PLAIN))
+        node.room.wait(wanted("a", b"t1", PLAIN))
     assert node.room.node == (2 if redis is ServeStatus.HELD else 1)
     assert node.room.served_topics() == []
     node.redis, node.placed, node.nodes.serving = ServeStatus.GRANTED, 1, {}
@@ -249,7 +255,7 @@ async def test_a_coordinator_that_is_replaced_ends_the_claims_of_its_connections
     plain, idempotent = Connection(1), Connection(2, IDEMPOTENT)
     assert await serving.granted(plain, "a", b"t1") is Prospect.READY
     assert await serving.granted(idempotent, "b", b"t2") is Prospect.READY
-    serving.news.clear()
+    serving.events()
     if how == "log":
         serving.opened_elsewhere()
     elif how == "heartbeat":
@@ -264,8 +270,8 @@ async def test_a_coordinator_that_is_replaced_ends_the_claims_of_its_connections
     await turns()
     assert not serving.room.coordinates
     assert serving.changed == [True, False]
-    assert (plain.severed, idempotent.severed) == (True, False)
-    assert sorted(serving.news) == [(b"t1", 1), (b"t2", 1)]
+    news, severed = serving.events()
+    assert (sorted(news), severed) == ([(b"t1", 1), (b"t2", 1)], [plain.number])
     assert serving.nodes.serving == ({b"__claims": 2} if how == "redis" else {})
 
 
@@ -309,7 +315,7 @@ async def test_a_node_that_shuts_down_writes_what_is_under_way_and_hands_the_rig
     await serving.room.drain()
     assert await taking is Prospect.READY
     assert len(serving.log) == 1
-    assert asker.severed
+    assert serving.events() == ([(b"t1", 1)], [asker.number])
     assert serving.handed_over == [(CLAIMS, 1, "boot")]
     await serving.room.drain()
     assert len(serving.handed_over) == 1
@@ -345,14 +351,12 @@ async def test_a_claim_that_cannot_be_written_is_not_granted(serving: Node) -> N
 
 
 async def test_claims_of_a_connection_end_with_it(serving: Node) -> None:
-    asker = Connection(1)
-    await serving.granted(asker, "a")
-    asker.severed = True
+    await serving.granted(Connection(1), "a")
     serving.room.connection_closed(1)
     await turns()
     assert serving.owners() == {}
     assert serving.log[-1].value is None
-    assert serving.news == [(b"t1", 1)]
+    assert serving.events() == ([(b"t1", 1)], [])
     assert serving.room.lost_by(b"t1")
     assert not serving.room.claims.over
 
@@ -363,7 +367,7 @@ async def test_claims_of_a_session_outlive_its_connection_by_a_grace(serving: No
     await turns()
     assert serving.owners() == {"a": IDEMPOTENT}
     serving.now += GRACE_S / 2
-    serving.room.bind(Connection(2, IDEMPOTENT), IDEMPOTENT)
+    serving.room.bind(2, IDEMPOTENT)
     serving.now += GRACE_S
     serving.room.pass_time()
     assert serving.owners() == {"a": IDEMPOTENT}
@@ -391,36 +395,31 @@ async def test_an_end_that_cannot_be_written_is_tried_again(serving: Node) -> No
 async def test_a_session_that_came_back_before_its_end_was_written_keeps_its_claims(serving: Node) -> None:
     await serving.granted(Connection(1), "a")
     serving.room.connection_closed(1)
-    serving.room.bind(Connection(2), PLAIN)
+    serving.room.bind(2, PLAIN)
     await turns()
     assert serving.owners() == {"a": PLAIN}
     assert serving.room.claims.over == {}
 
 
 async def test_a_connection_that_closed_while_it_waited_for_its_turn_gets_nothing(serving: Node) -> None:
-    asker = Connection(1)
-    taking = asyncio.create_task(serving.granted(asker, "a"))
+    taking = asyncio.create_task(serving.granted(Connection(1), "a"))
     await asyncio.sleep(0)
-    asker.severed = True
     serving.room.connection_closed(1)
     assert await taking is Prospect.BUSY
     assert serving.log == []
 
 
 async def test_a_connection_that_closed_while_its_claim_was_written_loses_it(serving: Node) -> None:
-    asker = Connection(1)
     serving.opens = lambda: None
     append = serving.append
 
     async def closes(records: Sequence[Record]) -> int:
         offset = await append(records)
-        if not asker.severed:
-            asker.severed = True
-            serving.room.connection_closed(1)
+        serving.room.connection_closed(1)
         return offset
 
     serving.append = closes  # type: ignore[method-assign]
-    await serving.granted(asker, "a")
+    await serving.granted(Connection(1), "a")
     await turns()
     assert serving.owners() == {}
     assert [record.value is None for record in serving.log] == [False, True]
@@ -430,37 +429,35 @@ async def test_a_deposed_owner_loses_its_connection_and_hears_of_it(serving: Nod
     owner, rival = Connection(1), Connection(2, IDEMPOTENT)
     await serving.granted(owner, "a")
     assert await serving.granted(rival, "a", b"t2") is Prospect.REFUSED
-    serving.news.clear()
+    assert serving.events() == ([], [])
     assert await serving.granted(rival, "a", b"t2", mode=control.EXCLUSIVE_WITH_FENCING) is Prospect.READY
     assert serving.owners() == {"a": IDEMPOTENT}
-    assert (owner.severed, rival.severed) == (True, False)
-    assert serving.news == [(b"t1", 1)]
+    assert serving.events() == ([(b"t1", 1)], [owner.number])
     assert ("lost", 1) in serving.answers
 
 
 async def test_a_connection_that_deposes_its_own_session_stays(serving: Node) -> None:
     asker = Connection(1)
     await serving.granted(asker, "a")
-    serving.room.bind(asker, IDEMPOTENT)
     request = wanted("a", b"t2", IDEMPOTENT, control.EXCLUSIVE_WITH_FENCING)
-    assert (await serving.room.take(asker, request)).prospect is Prospect.READY
-    assert not asker.severed
+    assert await serving.take(asker, request) is Prospect.READY
+    assert serving.events() == ([(b"t1", 1)], [])
 
 
 async def test_a_request_waits_in_its_queue_until_it_leaves_or_its_turn_comes(serving: Node) -> None:
     owner, first, second = Connection(1), Connection(2, "pid:2"), Connection(3, "pid:3")
     await serving.granted(owner, "a")
     for asker, token in ((first, b"t2"), (second, b"t3")):
-        verdict = serving.room.wait(asker, wanted("a", token, asker.session, control.WAIT_FOR_EXCLUSIVE))
+        verdict = serving.room.wait(wanted("a", token, asker.session, control.WAIT_FOR_EXCLUSIVE))
         assert verdict.prospect is Prospect.WAIT
         assert serving.room.is_waiting(token)
     assert serving.room.claims.table.waiting.wishes == 2
     assert serving.answers.count(("waiting", 1)) == 2
     serving.room.leave([b"t2", b"unknown"])
     assert not serving.room.is_waiting(b"t2")
-    serving.news.clear()
+    serving.events()
     await serving.room.release(b"t1")
-    assert serving.news == [(b"t1", 1), (b"t3", 0)]
+    assert serving.events()[0] == [(b"t1", 1), (b"t3", 0)]
     assert serving.room.look(wanted("a", b"t3", "pid:3", control.WAIT_FOR_EXCLUSIVE)).prospect is Prospect.READY
     assert serving.room.look(wanted("a", b"t4", "pid:4")).prospect is not Prospect.READY
     assert not serving.room.claims.table.owners
@@ -468,15 +465,14 @@ async def test_a_request_waits_in_its_queue_until_it_leaves_or_its_turn_comes(se
 
 async def test_a_refused_request_does_not_wait(serving: Node) -> None:
     await serving.granted(Connection(1), "a")
-    asker = Connection(2, IDEMPOTENT)
-    assert serving.room.wait(asker, wanted("a", b"t2", IDEMPOTENT)).prospect is Prospect.REFUSED
+    assert serving.room.wait(wanted("a", b"t2", IDEMPOTENT)).prospect is Prospect.REFUSED
     assert not serving.room.is_waiting(b"t2")
 
 
 async def test_a_part_of_a_tokens_claims_may_be_released(serving: Node) -> None:
     resources = [control.Resource(name=name) for name in "ab"]
     wishes = tuple(Wish(claim_key("", resource), "", resource) for resource in resources)
-    await serving.room.take(Connection(1), Request(b"t1", PLAIN, "me", control.EXCLUSIVE, wishes))
+    await serving.take(Connection(1), Request(b"t1", PLAIN, "me", control.EXCLUSIVE, wishes))
     await serving.room.release(b"t1", [wishes[0].key, claim_key("", control.Resource(name="c"))])
     assert serving.owners() == {"b": PLAIN}
     assert serving.room.is_held(wishes[1].key, b"t1", 1)
@@ -492,7 +488,7 @@ async def test_sessions_of_an_earlier_coordinator_have_a_grace_to_come_back(node
             resource=resource, session=session, token=session.encode(), generation=1
         )
     await node.room.ready()
-    node.room.bind(Connection(1, "pid:1"), "pid:1")
+    node.room.bind(1, "pid:1")
     node.now += RECONNECT_S - 1
     node.room.pass_time()
     await turns()

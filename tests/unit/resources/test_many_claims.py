@@ -13,6 +13,7 @@ from sidecar.access.prospects import Prospect
 from sidecar.changelog import claim_key
 from sidecar.network.tasks import Tasks
 from sidecar.protocol.primitives import at_once
+from sidecar.resources.claims import News
 from sidecar.resources.commits import BATCH_RECORDS, Commits
 from sidecar.resources.coordinator import Coordinator
 from sidecar.resources.limits import ClaimLimits
@@ -30,18 +31,6 @@ LARGEST = BATCH_RECORDS + NAMES
 """What one turn may take: a batch, with one request in it that is as large as a request may be."""
 
 
-class Asker:
-    """The connection that owns it all. Implements `sidecar.resources.requests.Asker`."""
-
-    session, connection_id, address, severed = SESSION, 1, "here", False
-
-    def is_alive(self) -> bool:
-        return not self.severed
-
-    def sever(self) -> None:
-        self.severed = True
-
-
 class Journal:
     """An ownership topic that takes everything."""
 
@@ -52,10 +41,6 @@ class Journal:
         self.batches.append(len(records))
         await asyncio.sleep(0)
         return sum(self.batches) - len(records)
-
-
-async def confirm() -> None:
-    """This node coordinates."""
 
 
 def fail(error: BaseException) -> None:
@@ -76,7 +61,7 @@ def coordinator(journal: Journal) -> Coordinator:
     room = Coordinator(services, nodes, tasks, events, ClaimLimits(100), reconnect_grace=1.0, disconnect_grace=0.0)
     epoch: Any = SimpleNamespace()
     written: Any = journal
-    room.epoch, room.commits, room.serving = epoch, Commits(written, tasks, confirm, fail), True
+    room.epoch, room.commits, room.serving = epoch, Commits(written), True
     return room
 
 
@@ -104,10 +89,10 @@ async def turns(room: Coordinator, left: Any) -> list[int]:
 
 async def test_twenty_thousand_claims_of_a_client_that_left_are_released_in_turns() -> None:
     journal = Journal()
-    room, asker = coordinator(journal), Asker()
+    room = coordinator(journal)
     claim_many(room)
-    room.bind(asker, SESSION)
-    room.connection_closed(asker.connection_id)
+    room.bind(1, SESSION)
+    room.connection_closed(1)
     taken = await turns(room, lambda: len(room.claims.table.owners))
     assert max(taken) <= LARGEST
     assert max(journal.batches) <= LARGEST
@@ -115,31 +100,39 @@ async def test_twenty_thousand_claims_of_a_client_that_left_are_released_in_turn
 
 
 async def test_the_places_of_a_client_that_left_are_given_up_in_turns() -> None:
-    room, asker = coordinator(Journal()), Asker()
+    room = coordinator(Journal())
     claim_many(room)
     keys = [*room.claims.table.owners]
     for number in range(REQUESTS):
         some = keys[number * NAMES : (number + 1) * NAMES]
         wishes = tuple(Wish(key, "", control.Resource(name="x")) for key in some)
         room.claims.table.wait(Request(b"w%d" % number, "conn:1-00-2", "me", control.WAIT_FOR_EXCLUSIVE, wishes), 0)
-    asker.session = "conn:1-00-2"
-    room.bind(asker, asker.session)
-    room.connection_closed(asker.connection_id)
+    room.bind(2, "conn:1-00-2")
+    room.connection_closed(2)
     taken = await turns(room, lambda: room.claims.table.waiting.wishes)
     assert max(taken) <= LARGEST + 2 * NAMES
 
 
 async def test_who_lost_claims_by_the_end_of_the_coordinators_epoch_is_told_in_turns() -> None:
-    room, told = coordinator(Journal()), list[int]()
+    room, told, severed = coordinator(Journal()), list[int](), list[int]()
+
+    def left() -> int:
+        while not room.events.empty():
+            event = room.events.get_nowait()
+            if isinstance(event, News):
+                told.append(len(event.lost))
+            else:
+                severed.append(event.connection)
+        return REQUESTS * NAMES - sum(told)
+
     claim_many(room)
-    room.listeners.append(lambda _, lost: told.append(len(lost)))
-    asker = Asker()
-    room.bind(asker, SESSION)
+    room.bind(1, SESSION)
     room.heard({"__claims"})
-    taken = await turns(room, lambda: REQUESTS * NAMES - sum(told))
+    taken = await turns(room, left)
     assert max(taken) <= NAMES
     await asyncio.sleep(0)
-    assert asker.severed
+    left()
+    assert severed == [1]
 
 
 @pytest.mark.parametrize("number", [1_000, 20_000])

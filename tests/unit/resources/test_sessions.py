@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import pytest
 
 from sidecar.changelog import claim_key
@@ -13,24 +11,10 @@ from sidecar.resources.waiting import LostTokens
 from sidecar.v1 import control_pb2 as control
 
 
-@dataclass
-class Connection:
-    connection_id: int
-    alive: bool = True
-    session: str = "conn:x"
-    address: str = "here"
-
-    def is_alive(self) -> bool:
-        return self.alive
-
-    def sever(self) -> None:
-        self.alive = False
-
-
 def test_a_connections_session_ends_with_it_whatever_the_grace() -> None:
     sessions = Sessions(disconnect_grace=60.0)
-    sessions.bind(Connection(1), "conn:1")
-    sessions.bind(Connection(1), "pid:0")
+    sessions.bind(1, "conn:1")
+    sessions.bind(1, "pid:0")
     assert sessions.closed(1, 100.0) == ["conn:1"]
     assert (sessions.is_present("conn:1"), sessions.is_present("pid:0")) == (False, True)
 
@@ -39,7 +23,7 @@ def test_a_pid_session_ends_with_its_last_connection_or_its_grace() -> None:
     none, some = Sessions(disconnect_grace=0.0), Sessions(disconnect_grace=2.0)
     for sessions in (none, some):
         for number in (1, 2):
-            sessions.bind(Connection(number), "pid:7")
+            sessions.bind(number, "pid:7")
         assert sessions.closed(1, 100.0) == []
     assert none.closed(2, 100.0) == ["pid:7"]
     assert some.closed(2, 100.0) == []
@@ -50,26 +34,19 @@ def test_a_pid_session_ends_with_its_last_connection_or_its_grace() -> None:
 
 def test_a_session_that_comes_back_is_not_waited_for_any_more() -> None:
     sessions = Sessions(disconnect_grace=0.0)
-    sessions.bind(Connection(1), "pid:1")
+    sessions.bind(1, "pid:1")
     sessions.wait_for(["pid:1", "pid:2", "pid:3"], 10.0)
-    sessions.bind(Connection(2), "pid:2")
+    sessions.bind(2, "pid:2")
     assert sessions.overdue(10.0) == ["pid:3"]
-
-
-def test_a_connection_that_is_gone_already_is_not_kept() -> None:
-    sessions = Sessions(disconnect_grace=0.0)
-    sessions.bind(Connection(1, alive=False), "conn:1")
-    assert not sessions.is_present("conn:1")
-    assert not sessions._of
 
 
 def test_a_connection_speaks_for_so_many_sessions_and_no_more() -> None:
     sessions = Sessions(disconnect_grace=0.0)
     for number in range(SESSIONS_LIMIT):
-        sessions.bind(Connection(1), f"pid:{number}")
-    sessions.bind(Connection(1), "pid:0")
+        sessions.bind(1, f"pid:{number}")
+    sessions.bind(1, "pid:0")
     with pytest.raises(KafkaError) as refused:
-        sessions.bind(Connection(1), "pid:-")
+        sessions.bind(1, "pid:-")
     assert refused.value.code == ErrorCode.INVALID_REQUEST
     assert len(sessions.closed(1, 0.0)) == SESSIONS_LIMIT
     assert not sessions._connections
