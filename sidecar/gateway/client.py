@@ -35,6 +35,7 @@ from sidecar.protocol.caller import DisconnectedError
 from sidecar.protocol.errors import KafkaError
 from sidecar.protocol.primitives import I16
 from sidecar.protocol.session import Caller, Session
+from sidecar.resources.readers import Reader
 from sidecar.security.logins import Offer
 from sidecar.shadow.views import Read
 
@@ -352,10 +353,11 @@ class Client:
         self.connection.close()
 
     @property
-    def reader_name(self) -> str:
-        """The client's name for the room `resources`: the name in its client.id; "" if it has none."""
+    def reader(self) -> Reader:
+        """What decides on its right to read and to commit."""
         identity = self.identity
-        return identity.name if identity is not None and identity.is_named else ""
+        name = identity.name if identity is not None and identity.is_named else ""
+        return Reader(self.session, name, self.bound_sessions, self.principal)
 
     @property
     def producer(self) -> tuple[str, bool, AccessMode | None, int | None]:

@@ -201,7 +201,7 @@ class FetchApi:
             return True
         if client.rights is not None and client.rights.refused(Operation.READ, parts):
             return True
-        return claims.guards and claims.refuses([(part.topic, part.partition) for part in parts], client)
+        return claims.guards and claims.refuses([(part.topic, part.partition) for part in parts], client.reader)
 
     def _stands(self, client: Client, repeat: Repeat) -> bool:
         """Whether a request that repeats its connection's last one, except for the offset, may still share a poll,
@@ -287,7 +287,7 @@ class FetchApi:
     def _may_read(self, client: Client, part: FetchPart) -> bool:
         if client.rights is not None and client.rights.refuses(Operation.READ, part.topic):
             return False
-        return self._claims.may_fetch(part.topic, part.partition, client)
+        return not self._claims.guards or self._claims.may_fetch(part.topic, part.partition, client.reader)
 
     def _share(self, client: Client, request: Request, fields: FetchRequest, asked: list[Asked]) -> bool:
         if fields.max_bytes > client.most_fetched:

@@ -59,7 +59,7 @@ _UNKNOWN: Final = -1
 
 def refusal_of_deleting(claims: ReaderClaims, client: Client, group: str) -> KafkaError | None:
     """Why claims forbid a client to delete a group with its cursors, if they do."""
-    if not claims.any or claims.may_delete(group, client):
+    if not claims.any or claims.may_delete(group, client.reader):
         return None
     return KafkaError(ErrorCode.NON_EMPTY_GROUP, f"{group} has a reader that has claimed its partitions")
 
@@ -130,8 +130,9 @@ class GuardedCursors:
         name = (self.named(topic) or "").encode()
         theirs: list[Values] = []
         others: list[Values] = []
+        reader = client.reader
         for found in topic["partitions"]:
-            may = self._claims.may_commit(group, name, found["partition_index"], client)
+            may = self._claims.may_commit(group, name, found["partition_index"], reader)
             (theirs if may else others).append(found)
         return theirs, others
 

@@ -15,6 +15,7 @@ import asyncio
 from collections.abc import Collection, Mapping
 from typing import Final
 
+from sidecar.changelog import Change, Kind, Tailer
 from sidecar.cluster.resolver import NameResolver, Source
 from sidecar.gateway.client import Client
 from sidecar.gateway.whole_fetch import FetchExchange
@@ -26,7 +27,7 @@ _PER_TURN: Final = 256
 
 
 class Severing:
-    """Called by `claims` on changes, closes connections of `clients`. Closing twice is harmless."""
+    """Applies the changelog to `claims`, and closes connections of `clients`. Closing twice is harmless."""
 
     def __init__(
         self, clients: Mapping[int, Client], claims: ReaderClaims, resolver: NameResolver, tasks: Tasks
@@ -41,19 +42,19 @@ class Severing:
         self._are_rights_others = False
         self._is_under_way = False
 
-    def follow(self) -> None:
-        """Subscribe to changes."""
-        self._claims.handed_over = self._hand_over
-        self._claims.narrowed = self._narrow
+    def follow(self, tailer: Tailer) -> None:
+        """Load the claims and follow the changelog. Listeners on which the claims depend must subscribe first."""
         self._resolver.rerouted = self._reroute
+        tailer.subscribe(self.changed, Kind.CLAIM, Kind.POLICY, Kind.SHADOW)
+        self._claims.load(tailer.view.claims())
 
-    def _hand_over(self, passed: HandOver) -> None:
-        self._passed.add(passed)
-        self._begin()
-
-    def _narrow(self, topic: bytes) -> None:
-        self._narrowed.add(topic)
-        self._begin()
+    def changed(self, change: Change) -> None:
+        """Apply a record of the changelog."""
+        passed, narrowed = self._claims.changed(change)
+        self._passed.update(passed)
+        self._narrowed.update(narrowed)
+        if passed or narrowed:
+            self._begin()
 
     def _reroute(self, before: Mapping[bytes, Source | None]) -> None:
         if before:
@@ -79,8 +80,9 @@ class Severing:
                 rerouted, self._rerouted = self._rerouted, {}
                 former = _by_former(passed)
                 for number, client in enumerate(list(self._clients.values()), 1):
-                    names = (client.session, client.reader_name, *client.bound_sessions) if former else ()
-                    is_over = any(each.severs(client) for name in names for each in former.get(name, ()))
+                    reader = client.reader
+                    names = (reader.session, reader.name, *reader.bound_sessions) if former else ()
+                    is_over = any(each.severs(reader) for name in names for each in former.get(name, ()))
                     if is_over or self._waits_in_vain(client, narrowed, rerouted, rights=rights):
                         client.connection.abort()
                     if not number % _PER_TURN:
@@ -98,7 +100,7 @@ class Severing:
         parked = [each for exchange in pending for each in exchange.partitions()]
         names, may = {name for name, _ in parked}, client.rights
         return (
-            self._claims.refuses([each for each in parked if each[0] in narrowed], client)
+            self._claims.refuses([each for each in parked if each[0] in narrowed], client.reader)
             or any(not self._reads_on(client, name, rerouted[name]) for name in names & rerouted.keys())
             or (rights and may is not None and any(may.refuses(Operation.READ, name) for name in names))
         )

@@ -346,7 +346,7 @@ class ShareApi:
         is_refused = (
             (client.rights is not None and client.rights.refuses(Operation.READ, name))
             or self._resolver.kind(name) is TopicKind.SHADOW
-            or not self._claims.may_fetch(name, part[1], client)
+            or (self._claims.guards and not self._claims.may_fetch(name, part[1], client.reader))
         )
         return ErrorCode.TOPIC_AUTHORIZATION_FAILED if is_refused else ErrorCode.NONE
 

@@ -88,7 +88,6 @@ def compose(node: Parts, gateway: Gateway, changelog: Changelog) -> Rooms:
     shadows.start()
     reader_claims = ReaderClaims(lambda name: _has_exclusive_reader(governed, node.resolver, name))
     severing = Severing(gateway.clients, reader_claims, node.resolver, gateway.tasks)
-    severing.follow()
     acls = None
     super_users = parse_super_users(settings.super_users)
     if settings.enforces_acls:
@@ -96,7 +95,7 @@ def compose(node: Parts, gateway: Gateway, changelog: Changelog) -> Rooms:
         acls = AclMirror(node.upstream, rules, node.hooks, Operation[settings.take_over_operation])
         acls.changed = severing.rights_changed
     gateway.enforcement = Enforcement(node.upstream, acls, super_users)
-    reader_claims.start(changelog.tailer)
+    severing.follow(changelog.tailer)
     keeper = Keeper(node.upstream, gateway.tasks, governed, node.hooks.operation_failed)
     governed.env.catalog.beat, governed.env.catalog.settings_changed = membership.beat_now, keeper.read_soon
     shadow_keeper = ShadowKeeper(node.upstream, records, node.nodes, node.hooks)

@@ -16,27 +16,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
-from sidecar.changelog import Change, Entry, Kind, Tailer
+from sidecar.changelog import Change, Entry, Kind
+from sidecar.cluster.resolver import ANONYMOUS
 from sidecar.protocol.session import Session
 from sidecar.v1 import state_pb2 as state
 
 
-class Reader(Protocol):
-    """A client connection. `session`: `conn:ID`; `bound_sessions`: the sessions `pid:N` for which it has asked by Own
-    or Watch; `reader_name`: the name in its client.id, "" if it has none (`ClientIdentity.is_named`); `principal`: the
-    one that it logged in with, `User:ANONYMOUS` if it did not.
+class Reader(NamedTuple):
+    """A client connection. `session`: `conn:ID`; `name`: the name in its client.id, "" if it has none
+    (`ClientIdentity.is_named`); `bound_sessions`: the sessions `pid:N` for which it has asked by Own or Watch;
+    `principal`: the one that it logged in with.
     """
 
-    @property
-    def session(self) -> str: ...
-    @property
-    def bound_sessions(self) -> Collection[str]: ...
-    @property
-    def reader_name(self) -> str: ...
-    @property
-    def principal(self) -> str: ...
+    session: str
+    name: str = ""
+    bound_sessions: Collection[str] = ()
+    principal: str = ANONYMOUS
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +65,7 @@ class Holder:
 
     def has_name(self, reader: Reader) -> bool:
         """Return whether a connection has the holder's name, and its principal: a name is no secret."""
-        is_named = bool(self.name) and reader.reader_name == self.name
+        is_named = bool(self.name) and reader.name == self.name
         return is_named and self.principal in ("", reader.principal)
 
 
@@ -87,36 +84,29 @@ class HandOver(NamedTuple):
         return self.old.has_name(reader) and not self.new.has_name(reader)
 
 
-def _ignore(_: object) -> None:
-    """Do nothing: the default until the node sets its own callback."""
+class Changed(NamedTuple):
+    """What follows from a record: claims that got another holder, and topics that a client may no longer read."""
+
+    handed_over: Collection[HandOver]
+    narrowed: Collection[bytes]
 
 
 class ReaderClaims:
-    """All claims of a cluster of nodes, as far as the changelog was read.
-
-    `any` is False if there is no reader claim; `guards` is False if no Fetch has to be checked. `handed_over` is called
-    when a claim gets another holder, `narrowed` when a client may have lost the right to read a topic. Neither may
-    raise or block.
+    """All claims of a cluster of nodes, as far as the changelog was read. `any` is False if there is no reader claim;
+    `guards` is False if no Fetch has to be checked.
     """
-
-    __slots__ = ("_claims", "_guarded", "_is_exclusive", "any", "guards", "handed_over", "narrowed")
 
     def __init__(self, is_exclusive: Callable[[bytes], bool]) -> None:
         """`is_exclusive`: whether the policy `exclusive_reader` applies to a name."""
         self.any = False
         self.guards = False
-        self.handed_over: Callable[[HandOver], None] = _ignore
-        self.narrowed: Callable[[bytes], None] = _ignore
         self._claims: dict[bytes, dict[str, dict[int | None, Holder]]] = {}
         self._guarded: set[bytes] = set()
         self._is_exclusive = is_exclusive
 
-    def start(self, tailer: Tailer) -> None:
-        """Load the claims of the changelog and follow it. Listeners on which `is_exclusive` depends must subscribe
-        first.
-        """
-        tailer.subscribe(self.changed, Kind.CLAIM, Kind.POLICY, Kind.SHADOW)
-        for entry in tailer.view.claims():
+    def load(self, claims: Iterable[Entry[state.Claim]]) -> None:
+        """Load the claims of the changelog."""
+        for entry in claims:
             self._put(entry.value)
         self._guard()
 
@@ -147,50 +137,32 @@ class ReaderClaims:
 
     # How it learns --------------------------------------------------------------------------------------------------
 
-    def changed(self, change: Change) -> None:
-        """Apply one record of the changelog, in log order."""
-        if change.key.kind is Kind.CLAIM:
-            self._claim_changed(change.before, change.after)
-        else:
-            self._guard()
-
-    def _claim_changed(self, before: Entry[state.Claim] | None, after: Entry[state.Claim] | None) -> None:
-        topic = b""
-        if before is not None:
-            topic = self._take(before.value)
+    def changed(self, change: Change) -> Changed:
+        """Apply one record of the changelog, in log order: of a claim, a policy or a shadow."""
+        if change.key.kind is not Kind.CLAIM:
+            return Changed((), self._guard())
+        before: Entry[state.Claim] | None = change.before
+        after: Entry[state.Claim] | None = change.after
+        topic = b"" if before is None else self._take(before.value)
         if after is not None:
             topic = self._put(after.value)
-        if topic:
-            self._guard(topic)
+        narrowed = self._guard(topic) if topic else ()
         if before is None:
-            return
-        if after is None:
-            self._see_who_took(before.value)
-        else:
-            self._compare(before.value, after.value)
+            return Changed((), narrowed)
+        passed = self._overlapping(before.value) if after is None else _passed(before.value, after.value)
+        return Changed(passed, narrowed)
 
-    def _see_who_took(self, record: state.Claim) -> None:
-        """Report the new holders of claims that overlap with a deleted one: of the topic if it was a partition's claim,
+    def _overlapping(self, record: state.Claim) -> list[HandOver]:
+        """Return the new holders of claims that overlap with a deleted one: of the topic if it was a partition's claim,
         and the other way round. In the log the new claim comes before the old one's tombstone; only then do two holders
         overlap.
         """
         topic, partition = _place(record)
         of_group = self._claims.get(topic, {}).get(record.group, {})
-        old = Holder.of_record(record)
-        whole = of_group.get(None)  # of a topic with thousands of claimed partitions, each is compared with this alone
-        for new in of_group.values() if partition is None else () if whole is None else (whole,):
-            if new.session != old.session:
-                self.handed_over(HandOver(old, new))
-
-    def _compare(self, before: state.Claim, after: state.Claim) -> None:
-        if (before.session, before.name) == (after.session, after.name):
-            return
-        old, new = Holder.of_record(before), Holder.of_record(after)
-        if before.resource.name:  # a free string is not read or committed: only sessions matter
-            if Session(before.session).is_plain:
-                return  # the coordinator, its own node, reports the loss and then closes it
-            old, new = Holder(old.session, ""), Holder(new.session, "")
-        self.handed_over(HandOver(old, new))
+        old, whole = Holder.of_record(record), of_group.get(None)
+        if partition is not None:  # of a topic with thousands of claimed partitions, each is compared with this alone
+            of_group = {} if whole is None else {None: whole}
+        return [HandOver(old, new) for new in of_group.values() if new.session != old.session]
 
     def _put(self, record: state.Claim) -> bytes:
         topic, partition = _place(record)
@@ -212,8 +184,10 @@ class ReaderClaims:
             self.any = bool(self._claims)
         return topic
 
-    def _guard(self, changed: bytes = b"") -> None:
-        """Find the claimed topics whose Fetches must be checked; `changed`: the only topic that can differ."""
+    def _guard(self, changed: bytes = b"") -> Collection[bytes]:
+        """Find the claimed topics whose Fetches must be checked, and return those that are checked more narrowly;
+        `changed`: the only topic that can differ.
+        """
         if changed:
             narrowed = {changed} if changed in self._claims and self._is_exclusive(changed) else set[bytes]()
             self._guarded -= {changed} - narrowed
@@ -223,8 +197,19 @@ class ReaderClaims:
             self._guarded &= guarded
         self._guarded |= narrowed
         self.guards = bool(self._guarded)
-        for topic in narrowed:
-            self.narrowed(topic)
+        return narrowed
+
+
+def _passed(before: state.Claim, after: state.Claim) -> list[HandOver]:
+    """Return the change of a claim's holder, if another one has it now."""
+    if (before.session, before.name) == (after.session, after.name):
+        return []
+    old, new = Holder.of_record(before), Holder.of_record(after)
+    if before.resource.name:  # a free string is not read or committed: only sessions matter
+        if Session(before.session).is_plain:
+            return []  # the coordinator, its own node, reports the loss and then closes it
+        old, new = Holder(old.session, ""), Holder(new.session, "")
+    return [HandOver(old, new)]
 
 
 def _place(record: state.Claim) -> tuple[bytes, int | None]:

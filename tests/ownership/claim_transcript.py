@@ -26,7 +26,7 @@ from sidecar.protocol.ids import Offset, ProducerEpoch, ProducerId, Stamp
 from sidecar.resources.claim_table import Change
 from sidecar.resources.claims import Claim, Claims, End, Intent, News, Release, Sever
 from sidecar.resources.limits import ClaimLimits
-from sidecar.resources.readers import HandOver, ReaderClaims
+from sidecar.resources.readers import HandOver, Reader, ReaderClaims
 from sidecar.resources.requests import Request, Wish
 from sidecar.v1 import control_pb2 as control
 
@@ -36,18 +36,15 @@ _STAMP: Final = Stamp(ProducerId(1), ProducerEpoch(0))
 
 @dataclass
 class Connection:
-    """A client's connection. Implements `Reader`."""
+    """A client's connection."""
 
     connection_id: int
     bound_sessions: set[str] = field(default_factory=set[str])
-    address: str = ""
-    reader_name: str = ""
-    principal: str = "User:ANONYMOUS"
     is_open: bool = True
 
     @property
-    def session(self) -> str:
-        return f"conn:{self.connection_id}"
+    def reader(self) -> Reader:
+        return Reader(f"conn:{self.connection_id}", "", self.bound_sessions)
 
 
 class ClaimTranscript:
@@ -57,7 +54,6 @@ class ClaimTranscript:
         self.now = 0.0
         self.claims = Claims(ClaimLimits(100), disconnect_grace=3.0)
         self.readers = ReaderClaims(lambda _: True)
-        self.readers.handed_over = self._handed_over
         self._connections: dict[str, Connection] = {}
         self._lines: list[str] = []
 
@@ -96,7 +92,7 @@ class ClaimTranscript:
                 self.claims.opened(table, self.now + 3.0)
             case ["commit", name, "on", number]:
                 group, resource = claimed(_wish(name).key)
-                topic, partition, reader = resource.topic.encode(), resource.partition, self._connection(number)
+                topic, partition, reader = resource.topic.encode(), resource.partition, self._connection(number).reader
                 may_commit = self.readers.may_commit(group, topic, partition, reader)
                 may_fetch = self.readers.may_fetch(topic, partition, reader)
                 self._say(f"commits: {'yes' if may_commit else 'no'}, fetches: {'yes' if may_fetch else 'no'}")
@@ -108,7 +104,7 @@ class ClaimTranscript:
         if verdict.prospect is Prospect.READY:
             asker.bound_sessions.add(request.session)
             self.claims.sessions.bind(asker.connection_id, request.session)
-            self._carry_out(claim := Claim(request, asker.connection_id, asker.address))
+            self._carry_out(claim := Claim(request, asker.connection_id, ""))
             verdict = claim.verdict
         if verdict.prospect is Prospect.WAIT:
             self._say("waits, with a place in every queue")
@@ -140,7 +136,8 @@ class ClaimTranscript:
         for key, claim in changes.items():
             owner = self.claims.table.owners.get(key)
             self._say(f"append {_name(key)}: {claim.session if claim else 'nobody'}")
-            self.readers.changed(LogChange(key, _entry(key, owner), _entry(key, claim)))
+            for passed in self.readers.changed(LogChange(key, _entry(key, owner), _entry(key, claim))).handed_over:
+                self._handed_over(passed)
 
     def _hear(self) -> None:
         while not self.claims.events.empty():
@@ -157,7 +154,9 @@ class ClaimTranscript:
         self._say(f"news for {token.decode()}: {f'it has lost {lost}' if lost else turn}")
 
     def _handed_over(self, change: HandOver) -> None:
-        closed = [str(one.connection_id) for one in self._connections.values() if change.severs(one) and one.is_open]
+        closed = [
+            str(one.connection_id) for one in self._connections.values() if change.severs(one.reader) and one.is_open
+        ]
         self._say(f"every node closes the reader's connections: {' '.join(closed) or 'none'}")
 
     def _connection(self, number: str) -> Connection:

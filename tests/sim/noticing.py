@@ -774,7 +774,7 @@ def _source_checked(call: Any, check: Any, frame: Any) -> None:
     call(check, frame)
 
 
-@_at(Severing, "_hand_over")
-def _severed(call: Any, severing: Any, passed: Any) -> None:
-    _note("reader severed")
-    call(severing, passed)
+@_at(Severing, "changed")
+def _severed(call: Any, severing: Any, change: Any) -> None:
+    call(severing, change)
+    _note("reader severed", bool(severing._passed))

@@ -42,7 +42,7 @@ class Claims:
         return partition != 0
 
 
-CLIENT = cast(Any, SimpleNamespace(identity=None, principal="User:alice"))
+CLIENT = cast(Any, SimpleNamespace(reader=None, identity=None, principal="User:alice"))
 
 
 @pytest.fixture

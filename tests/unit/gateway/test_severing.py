@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 from uuid import UUID
 
 import pytest
@@ -19,14 +19,11 @@ from sidecar.network.request import Exchange
 from sidecar.network.tasks import Tasks
 from sidecar.protocol.calls.security import AclBinding
 from sidecar.protocol.ids import Offset
-from sidecar.resources.readers import ReaderClaims
+from sidecar.resources.readers import Reader, ReaderClaims
 from sidecar.security.acls import Acls, Operation, ResourceType
 from sidecar.v1 import control_pb2 as control
 from sidecar.v1 import state_pb2 as state
 from tests.wait import wait_until
-
-if TYPE_CHECKING:
-    from sidecar.gateway.client import Client
 
 
 class Parked(FetchExchange):
@@ -49,36 +46,39 @@ class Connection:
 
 
 @dataclass
-class Reader:
+class Client:
     """A client as far as severing looks at it."""
 
     session: str
-    reader_name: str = ""
-    bound_sessions: frozenset[str] = frozenset()
+    name: str = ""
     principal: str = ANONYMOUS
     rights: Rights | None = None
     connection: Connection = field(default_factory=Connection)
+
+    @property
+    def reader(self) -> Reader:
+        return Reader(self.session, self.name, (), self.principal)
 
 
 class Cluster:
     """Clients of a node, and claims on partitions of `orders`, all of it under the policy."""
 
-    def __init__(self, *readers: Reader, guards: bool = True) -> None:
+    def __init__(self, *readers: Client, guards: bool = True) -> None:
         self.readers = readers
         self.crashed: list[BaseException] = []
         self.claims = ReaderClaims(lambda _: guards)
         self._entries: dict[int, Entry[Any]] = {}
-        clients = cast("dict[int, Client]", dict(enumerate(readers)))
+        clients = cast(Any, dict(enumerate(readers)))
         self.resolver = NameResolver()
         self.severing = Severing(clients, self.claims, self.resolver, Tasks(self.crashed.append))
-        self.severing.follow()
+        self.resolver.rerouted = self.severing._reroute
 
-    def grant(self, reader: Reader, partition: int = 0) -> None:
+    def grant(self, reader: Client, partition: int = 0) -> None:
         resource = control.Resource(topic="orders", partition=partition)
-        record = state.Claim(group="g", resource=resource, session=reader.session, name=reader.reader_name)
+        record = state.Claim(group="g", resource=resource, session=reader.session, name=reader.name)
         key = claim_key("g", resource)
         entry = Entry(key, record, None, Offset(0), 0)
-        self.claims.changed(Change(key, self._entries.get(partition), entry))
+        self.severing.changed(Change(key, self._entries.get(partition), entry))
         self._entries[partition] = entry
 
     def severed(self) -> list[str]:
@@ -86,7 +86,7 @@ class Cluster:
 
 
 async def test_among_thousands_the_old_holders_connections_alone_are_closed() -> None:
-    crowd = [Reader(f"conn:{number}", f"r{number % 1_000}") for number in range(3_000)]
+    crowd = [Client(f"conn:{number}", f"r{number % 1_000}") for number in range(3_000)]
     cluster = Cluster(*crowd)
     cluster.grant(crowd[7])
     cluster.grant(crowd[8])
@@ -96,8 +96,8 @@ async def test_among_thousands_the_old_holders_connections_alone_are_closed() ->
 
 
 async def test_what_changes_while_many_are_looked_at_counts_too() -> None:
-    crowd = [Reader(f"conn:{number}", f"r{number}") for number in range(3_000)]
-    crowd[-1].reader_name = "r1"
+    crowd = [Client(f"conn:{number}", f"r{number}") for number in range(3_000)]
+    crowd[-1].name = "r1"
     cluster = Cluster(*crowd)
     cluster.grant(crowd[1])
     cluster.grant(crowd[2])
@@ -108,10 +108,10 @@ async def test_what_changes_while_many_are_looked_at_counts_too() -> None:
 
 
 async def test_who_waits_for_what_others_hold_is_closed_and_nobody_else() -> None:
-    waiting = Reader("conn:1", "a", connection=Connection([Parked((b"orders", 1)), Parked((b"orders", 0))]))
-    elsewhere = Reader("conn:2", "b", connection=Connection([Parked((b"orders", 1), (b"payments", 0))]))
-    holder = Reader("conn:3", "c", connection=Connection([Parked((b"orders", 0))]))
-    idle = Reader("conn:4", "d")
+    waiting = Client("conn:1", "a", connection=Connection([Parked((b"orders", 1)), Parked((b"orders", 0))]))
+    elsewhere = Client("conn:2", "b", connection=Connection([Parked((b"orders", 1), (b"payments", 0))]))
+    holder = Client("conn:3", "c", connection=Connection([Parked((b"orders", 0))]))
+    idle = Client("conn:4", "d")
     cluster = Cluster(waiting, elsewhere, holder, idle)
     cluster.grant(holder)
     await wait_until(lambda: bool(cluster.severed()), "the reader that waits")
@@ -133,7 +133,7 @@ ORDERS = Source(b"orders", UUID(int=1))
     ids=["deleted", "of another source", "its source was created anew", "closed", "not for it any more"],
 )
 async def test_who_waits_at_a_log_that_the_name_stands_for_no_longer_is_closed(now: dict[bytes, Source | None]):
-    waits, elsewhere, idle = (Reader(f"pid:{number}") for number in range(3))
+    waits, elsewhere, idle = (Client(f"pid:{number}") for number in range(3))
     waits.connection.pending.append(Parked((b"audit", 0)))
     elsewhere.connection.pending.append(Parked((b"orders", 0)))
     cluster = Cluster(waits, elsewhere, idle)
@@ -148,7 +148,7 @@ async def test_who_waits_at_a_log_that_the_name_stands_for_no_longer_is_closed(n
 
 
 async def test_who_waits_since_before_the_first_of_two_changes_is_closed() -> None:
-    waits, other = Reader("pid:1"), ORDERS._replace(topic=b"other")
+    waits, other = Client("pid:1"), ORDERS._replace(topic=b"other")
     cluster = Cluster(waits)
     cluster.resolver.set_shadows({b"audit": ORDERS})
     await asyncio.sleep(0)
@@ -167,7 +167,7 @@ async def test_a_parked_fetch_ends_with_the_right_to_read():
         )
 
     current = Current()
-    loses, keeps, idle, unbound = (Reader(f"pid:{number}") for number in range(4))
+    loses, keeps, idle, unbound = (Client(f"pid:{number}") for number in range(4))
     for each in (loses, keeps, idle):
         each.rights = Rights(each, "10.0.0.1", current)
     loses.connection.pending.append(Parked((b"b", 0), (b"a", 0)))
@@ -182,7 +182,7 @@ async def test_a_parked_fetch_ends_with_the_right_to_read():
 
 
 async def test_who_may_read_on_is_left_alone():
-    waits = Reader("pid:1")
+    waits = Client("pid:1")
     cluster = Cluster(waits)
     cluster.resolver.set_shadows({b"audit": ORDERS._replace(allow=frozenset({ANONYMOUS}))})
     await asyncio.sleep(0)
@@ -195,7 +195,7 @@ async def test_who_may_read_on_is_left_alone():
 
 async def test_a_holder_is_closed_without_the_policy_too() -> None:
     """Without the policy nobody is kept from reading, so nothing else begins a look at the connections."""
-    old, new = Reader("conn:1", "r1"), Reader("conn:2", "r2")
+    old, new = Client("conn:1", "r1"), Client("conn:2", "r2")
     cluster = Cluster(old, new, guards=False)
     cluster.grant(old)
     cluster.grant(new)

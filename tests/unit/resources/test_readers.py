@@ -2,47 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, cast
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from sidecar.changelog import Change, Key, Kind, Record, View, claim_key
-from sidecar.cluster.resolver import ANONYMOUS
 from sidecar.protocol.ids import Offset, ProducerEpoch, ProducerId, Stamp
-from sidecar.resources.readers import HandOver, Holder, ReaderClaims
+from sidecar.resources.readers import HandOver, Holder, Reader, ReaderClaims
 from sidecar.v1 import control_pb2 as control
 from sidecar.v1 import state_pb2 as state
-
-if TYPE_CHECKING:
-    from sidecar.changelog import Tailer
 
 COORDINATOR = Stamp(ProducerId(7), ProducerEpoch(1))
 
 
-@dataclass
-class Connection:
-    """A client connection as the room sees it."""
-
-    session: str = "conn:9"
-    reader_name: str = ""
-    bound_sessions: Collection[str] = ()
-    principal: str = ANONYMOUS
-
-
-A, B = Connection("conn:1", "a"), Connection("conn:2", "b")
-STRANGER = Connection("conn:3", "stranger")
+A, B = Reader("conn:1", "a"), Reader("conn:2", "b")
+STRANGER = Reader("conn:3", "stranger")
 
 
 def reading(topic: str = "orders", partition: int | None = None) -> control.Resource:
     return control.Resource(topic=topic, partition=partition)
 
 
-def claim(who: Connection, resource: control.Resource, group: str = "g", *deposed: str) -> Record:
+def claim(who: Reader, resource: control.Resource, group: str = "g", *deposed: str) -> Record:
     record = state.Claim(
-        group=group, resource=resource, session=who.session, name=who.reader_name, generation=1, deposed=deposed
+        group=group, resource=resource, session=who.session, name=who.name, generation=1, deposed=deposed
     )
     return Record(claim_key(group, resource), record)
 
@@ -56,21 +41,16 @@ class Log:
     """A changelog that is read as it is written."""
 
     view: View = field(default_factory=View)
-    listeners: list[tuple[Callable[[Change], None], tuple[Kind, ...]]] = field(default_factory=list)
+    listeners: list[Callable[[Change], None]] = field(default_factory=list)
     end: int = 0
-
-    def subscribe(self, listener: Callable[[Change], None], *to: Kind) -> Callable[[], None]:
-        self.listeners.append((listener, to))
-        return lambda: None
 
     def append(self, record: Record) -> None:
         writer = COORDINATOR if record.key.kind.stamped else None
         change = self.view.apply(Offset(self.end), 0, writer, record.encode())
         self.end += 1
-        for listener, to in self.listeners if change else ():
+        for listener in self.listeners if change else ():
             assert change is not None
-            if record.key.kind in to:
-                listener(change)
+            listener(change)
 
 
 class Cluster:
@@ -82,18 +62,22 @@ class Cluster:
         self.claims = ReaderClaims(lambda name: name in self.exclusive)
         self.handed_over: list[HandOver] = []
         self.narrowed: list[bytes] = []
-        self.claims.handed_over = self.handed_over.append
-        self.claims.narrowed = self.narrowed.append
-        self.claims.start(cast("Tailer", self.log))
+        self.log.listeners.append(self._changed)
+        self.claims.load(self.log.view.claims())
+
+    def _changed(self, change: Change) -> None:
+        passed, narrowed = self.claims.changed(change)
+        self.handed_over += passed
+        self.narrowed += narrowed
 
     def append(self, *records: Record) -> None:
         for record in records:
             self.log.append(record)
 
-    def may_commit(self, reader: Connection, partition: int = 0, group: str = "g", topic: bytes = b"orders") -> bool:
+    def may_commit(self, reader: Reader, partition: int = 0, group: str = "g", topic: bytes = b"orders") -> bool:
         return self.claims.may_commit(group, topic, partition, reader)
 
-    def may_fetch(self, reader: Connection, partition: int = 0, topic: bytes = b"orders") -> bool:
+    def may_fetch(self, reader: Reader, partition: int = 0, topic: bytes = b"orders") -> bool:
         return self.claims.may_fetch(topic, partition, reader)
 
 
@@ -101,48 +85,48 @@ class Cluster:
 
 
 def test_the_claims_own_connection_is_its_reader_whatever_its_name() -> None:
-    assert Holder("conn:1", "a").is_reader(Connection("conn:1", "other"))
+    assert Holder("conn:1", "a").is_reader(Reader("conn:1", "other"))
 
 
 def test_a_connection_that_asked_for_the_claims_producer_id_is_its_reader() -> None:
-    assert Holder("pid:0", "").is_reader(Connection(bound_sessions={"pid:0"}))
-    assert not Holder("pid:0", "").is_reader(Connection(bound_sessions={"pid:1"}))
+    assert Holder("pid:0", "").is_reader(Reader("conn:9", bound_sessions={"pid:0"}))
+    assert not Holder("pid:0", "").is_reader(Reader("conn:9", bound_sessions={"pid:1"}))
 
 
 def test_a_connection_that_bears_the_claims_name_is_its_reader() -> None:
-    assert Holder("conn:1", "a").is_reader(Connection("conn:2", "a"))
-    assert not Holder("conn:1", "a").is_reader(Connection("conn:2", "b"))
+    assert Holder("conn:1", "a").is_reader(Reader("conn:2", "a"))
+    assert not Holder("conn:1", "a").is_reader(Reader("conn:2", "b"))
 
 
 def test_connections_without_a_name_are_nobodys_although_the_claim_has_none_either() -> None:
-    assert not Holder("conn:1", "").is_reader(Connection("conn:2", ""))
+    assert not Holder("conn:1", "").is_reader(Reader("conn:2", ""))
 
 
 def test_a_name_under_which_somebody_lost_the_claim_tells_nobody_apart() -> None:
     holder = Holder("conn:2", "a", frozenset({"a"}))
-    assert holder.is_reader(Connection("conn:2", "a"))
-    assert not holder.is_reader(Connection("conn:1", "a"))
+    assert holder.is_reader(Reader("conn:2", "a"))
+    assert not holder.is_reader(Reader("conn:1", "a"))
 
 
 def test_a_name_is_the_holders_only_under_the_principal_that_claimed_it() -> None:
     """A reader's name is no secret: answers to Own and DescribeOwners have it."""
     holder = Holder("conn:1", "a", principal="User:alice")
-    assert holder.is_reader(Connection("conn:2", "a", principal="User:alice"))
-    assert not holder.is_reader(Connection("conn:3", "a", principal="User:mallory"))
-    assert holder.is_reader(Connection("conn:1", "a", principal="User:mallory")), "the session is the claim's own"
-    assert Holder("conn:1", "a").is_reader(Connection("conn:2", "a", principal="User:alice")), "an older node's record"
+    assert holder.is_reader(Reader("conn:2", "a", principal="User:alice"))
+    assert not holder.is_reader(Reader("conn:3", "a", principal="User:mallory"))
+    assert holder.is_reader(Reader("conn:1", "a", principal="User:mallory")), "the session is the claim's own"
+    assert Holder("conn:1", "a").is_reader(Reader("conn:2", "a", principal="User:alice")), "an older node's record"
 
 
 def test_who_has_the_old_holders_name_under_another_principal_is_not_severed() -> None:
     old, new = Holder("conn:1", "a", principal="User:alice"), Holder("conn:2", "a", principal="User:mallory")
     passed = HandOver(old, new)
-    assert passed.severs(Connection("conn:3", "a", principal="User:alice"))
-    assert not passed.severs(Connection("conn:4", "a", principal="User:mallory"))
-    assert not passed.severs(Connection("conn:5", "a", principal="User:bob"))
+    assert passed.severs(Reader("conn:3", "a", principal="User:alice"))
+    assert not passed.severs(Reader("conn:4", "a", principal="User:mallory"))
+    assert not passed.severs(Reader("conn:5", "a", principal="User:bob"))
 
 
 def test_names_of_others_who_lost_it_do_not_matter() -> None:
-    assert Holder("conn:2", "b", frozenset({"a"})).is_reader(Connection("conn:5", "b"))
+    assert Holder("conn:2", "b", frozenset({"a"})).is_reader(Reader("conn:5", "b"))
 
 
 # Who may what ---------------------------------------------------------------------------------------------------------
@@ -289,7 +273,7 @@ def test_a_topic_claimed_over_the_head_of_a_partitions_holder_is_handed_over() -
     cluster.append(claim(B, reading(), "g", "a"), gone(reading(partition=0)))
     (passed,) = cluster.handed_over
     assert (passed.old.session, passed.new.session) == ("conn:1", "conn:2")
-    assert passed.severs(Connection("conn:7", "a"))
+    assert passed.severs(Reader("conn:7", "a"))
     cluster.append(claim(A, reading(partition=1), "g", "b"), claim(A, reading(partition=2), "g"), gone(reading()))
     assert [each.new.session for each in cluster.handed_over[1:]] == ["conn:1"] * 2
 
@@ -310,38 +294,38 @@ def test_a_partition_let_go_of_beside_another_ones_severs_nobody() -> None:
 def test_the_old_holders_connections_are_severed_by_session_and_by_name() -> None:
     passed = HandOver(Holder("conn:1", "a"), Holder("conn:2", "b"))
     assert passed.severs(A)
-    assert passed.severs(Connection("conn:7", "a"))
+    assert passed.severs(Reader("conn:7", "a"))
     assert not passed.severs(B)
-    assert not passed.severs(Connection("conn:8", "b"))
+    assert not passed.severs(Reader("conn:8", "b"))
     assert not passed.severs(STRANGER)
-    assert not passed.severs(Connection("conn:9", ""))
+    assert not passed.severs(Reader("conn:9", ""))
 
 
 def test_of_two_readers_of_one_name_the_old_session_alone_is_severed() -> None:
     passed = HandOver(Holder("conn:1", "a"), Holder("conn:2", "a", frozenset({"a"})))
-    assert passed.severs(Connection("conn:1", "a"))
-    assert not passed.severs(Connection("conn:2", "a"))
-    assert not passed.severs(Connection("conn:3", "a"))
+    assert passed.severs(Reader("conn:1", "a"))
+    assert not passed.severs(Reader("conn:2", "a"))
+    assert not passed.severs(Reader("conn:3", "a"))
 
 
 def test_connections_that_asked_for_the_old_producer_id_are_severed() -> None:
     passed = HandOver(Holder("pid:1", ""), Holder("pid:2", ""))
-    assert passed.severs(Connection(bound_sessions={"pid:1"}))
-    assert not passed.severs(Connection(bound_sessions={"pid:1", "pid:2"}))
-    assert not passed.severs(Connection())
+    assert passed.severs(Reader("conn:9", bound_sessions={"pid:1"}))
+    assert not passed.severs(Reader("conn:9", bound_sessions={"pid:1", "pid:2"}))
+    assert not passed.severs(Reader("conn:9"))
 
 
 def test_a_session_that_goes_on_under_another_name_stays() -> None:
     passed = HandOver(Holder("conn:1", "a"), Holder("conn:1", "b"))
-    assert not passed.severs(Connection("conn:1", "a"))
+    assert not passed.severs(Reader("conn:1", "a"))
 
 
 def test_a_free_string_that_changes_hands_severs_the_session_and_no_name() -> None:
-    cluster, leader, owner = Cluster(), control.Resource(name="leader"), Connection("pid:1", "a")
+    cluster, leader, owner = Cluster(), control.Resource(name="leader"), Reader("pid:1", "a")
     cluster.append(claim(owner, leader), claim(B, leader))
     (passed,) = cluster.handed_over
-    assert passed.severs(Connection(bound_sessions={"pid:1"}))
-    assert not passed.severs(Connection("conn:7", "a"))
+    assert passed.severs(Reader("conn:9", bound_sessions={"pid:1"}))
+    assert not passed.severs(Reader("conn:7", "a"))
 
 
 def test_who_owned_a_free_string_by_a_connection_alone_is_told_by_its_node_before_it_is_severed() -> None:
@@ -367,17 +351,17 @@ def test_whoever_may_have_lost_the_right_to_read_is_told_of() -> None:
 
 # Against the definition -----------------------------------------------------------------------------------------------
 
-_READERS = [A, B, STRANGER, Connection("conn:5", "a", {"pid:0"}), Connection("conn:6", "")]
+_READERS = [A, B, STRANGER, Reader("conn:5", "a", {"pid:0"}), Reader("conn:6", "")]
 _RESOURCES = [reading(topic, partition) for topic in ("orders", "audit") for partition in (None, 0, 1)]
 _STEPS = st.tuples(
     st.sampled_from(["g", "h"]),
     st.sampled_from(_RESOURCES),
-    st.sampled_from([None, *_READERS[:2], Connection("pid:0", "a")]),
+    st.sampled_from([None, *_READERS[:2], Reader("pid:0", "a")]),
     st.sets(st.sampled_from(["a", "b"])),
 )
 
 
-def by_definition(view: View, group: str | None, topic: str, partition: int, reader: Connection) -> bool:
+def by_definition(view: View, group: str | None, topic: str, partition: int, reader: Reader) -> bool:
     """The rule in its own words: of each group the nearest claim; one of them has to be the reader's, if there are."""
     nearest: dict[str, state.Claim] = {}
     for entry in sorted(view.claims(), key=lambda found: found.value.resource.HasField("partition")):
@@ -388,14 +372,14 @@ def by_definition(view: View, group: str | None, topic: str, partition: int, rea
 
     def holds(found: state.Claim) -> bool:
         session = found.session == reader.session or found.session in reader.bound_sessions
-        return session or ("" != found.name == reader.reader_name and found.name not in found.deposed)
+        return session or ("" != found.name == reader.name and found.name not in found.deposed)
 
     return not nearest or any(holds(found) for found in nearest.values())
 
 
 @given(st.lists(_STEPS, max_size=12), st.sets(st.sampled_from(["orders", "audit"])))
 def test_every_verdict_is_that_of_the_definition(
-    steps: list[tuple[str, control.Resource, Connection | None, set[str]]], exclusive: set[str]
+    steps: list[tuple[str, control.Resource, Reader | None, set[str]]], exclusive: set[str]
 ) -> None:
     cluster = Cluster(*exclusive)
     for group, resource, holder, deposed in steps:
