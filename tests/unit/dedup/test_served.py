@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -13,7 +14,7 @@ from sidecar.dedup.snapshots import Saved
 from sidecar.network.aside import Opened
 from sidecar.protocol import limits
 from sidecar.protocol.caller import DisconnectedError
-from sidecar.protocol.calls.logs import FetchPartition, ListOffsets, OffsetAt
+from sidecar.protocol.calls.logs import FetchPartition, ProduceBatch
 from sidecar.protocol.errors import KafkaError
 from tests.sim.kafka import errors
 from tests.unit.dedup.paper import Rec
@@ -174,28 +175,55 @@ async def test_what_another_slot_has_in_doubt_under_another_name_needs_no_fence(
     assert not node.fences
 
 
-async def test_what_other_slots_write_while_one_is_read_stays_known(world: World) -> None:
-    """The end that is read up to was asked for before."""
+async def test_what_other_slots_write_while_one_is_read_stays_known(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The end that is read up to was asked for before: what is behind it is not lost, though the log begins there."""
     node = await world.serving(1, "1", "2")
     one, other = await node.client("pid:1", "a", slot="1"), await node.client("pid:2", "b", slot="2")
     assert await answered(one.send(1), other.send(1)) == [0, 0]
-    node.loses = 1
-    assert (await one.send(2, timeout_ms=0)).error
+    await node.ids.save_all()
+    await world.delete_before(world.end())
+    told = asyncio.Event()
+
+    async def held(request: object, _: object) -> None:
+        if isinstance(request, ProduceBatch):
+            await told.wait()
+
+    node.upstream.behind = held
+    under_way = one.send(2)
+    await world.kafka.pause(1)
     node.flows.clear()
     sent = other.send(2)
 
-    async def lands(request: object, _: object) -> None:
-        if isinstance(request, ListOffsets) and OffsetAt.LATEST in request.timestamps.values():
-            node.upstream.behind = None
-            node.flows.set()
-            assert (await sent).error == 0
+    newest = node.ids._newest
 
-    node.upstream.behind = lands
+    async def and_then_it_lands(extents: Any) -> Any:
+        found = await newest(extents)
+        node.flows.set()
+        told.set()
+        assert await answered(under_way, sent) == [0, 0]
+        return found
+
+    monkeypatch.setattr(node.ids, "_newest", and_then_it_lands)
     await node.fence_slot("1")
-    assert node.upstream.behind is None
     assert node.known() == {b"a": 2, b"b": 2}
     await node.ids.save_all()
     assert (await written(world)).covered == world.end()
+
+
+async def test_what_a_slot_had_under_way_is_looked_for_once_where_it_is_lost(world: World) -> None:
+    """It was read again as fast as Kafka answers, for ever."""
+    node = await world.serving(1, "1")
+    one = await node.client(slot="1")
+    assert (await one.send(1)).error == 0
+    node.loses = 1
+    assert (await one.send(2, timeout_ms=0)).error
+    await world.delete_before(world.end())
+    with pytest.raises(KafkaError, match="begins at offset"):
+        await node.fence_slot("1")
+    await world.kafka.pause(1)
+    assert len(node.lost) == 1
 
 
 async def test_two_slots_that_are_fenced_one_after_the_other_are_both_read(world: World) -> None:

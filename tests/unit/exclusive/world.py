@@ -96,6 +96,10 @@ class World:
         data = self._stored(topic, partition)
         return [read_header(data, at, at + size) for at, size in batch_sizes(data, 0, len(data))]
 
+    async def ids(self, topic: str, partition: int = 0) -> list[int]:
+        """The sequence ids of a log: a party writes them as values too."""
+        return [int(value) for value in await self.log(topic, partition)]
+
     async def log(self, topic: str, partition: int = 0) -> list[bytes]:
         """The value of every record of a partition."""
         return [
