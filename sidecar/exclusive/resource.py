@@ -2,7 +2,7 @@
 session. `ownership.step` decides; this module does what follows, and tells the machine what came of it.
 
 While a work is under way, batches wait for it in order, two seconds at most for one work: a delayed answer blocks
-everything else that the client sends.
+everything else that the client sends. Requests, of operators and of the node itself, precede them.
 """
 
 from __future__ import annotations
@@ -11,9 +11,10 @@ import asyncio
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from typing import Final
+from typing import Final, TypeVar
 
 from sidecar.exclusive.answers import MOVED
 from sidecar.exclusive.bindings import FOREIGN
@@ -52,6 +53,8 @@ from sidecar.ownership.step import (
 from sidecar.protocol.errors import ErrorCode
 from sidecar.protocol.ids import ClientSequence
 
+ResultT = TypeVar("ResultT")
+
 _HELD_S: Final = 2.0
 _NO_FACTS: Final = Facts()
 
@@ -74,6 +77,7 @@ class Resource(ABC):
         self._env = environment
         self._held: deque[Offer] = deque()
         """The batches that wait for the work under way."""
+        self._requests: deque[Callable[[], Coroutine[None, None, None]]] = deque()
         self._task: asyncio.Task[None] | None = None
         self._patience: asyncio.TimerHandle | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -178,25 +182,35 @@ class Resource(ABC):
         self.apply(Began(work))
         return self._start(partial(self._perform, work, None, None))
 
-    async def perform(self, request: Callable[[], Coroutine[None, None, None]]) -> None:
-        """Carry out a request as a work, and wait for it. Raises what the request raises."""
-        failures: list[Exception] = []
+    async def perform(self, request: Callable[[], Coroutine[None, None, ResultT]]) -> ResultT:
+        """Carry out a request as a work; returns its result, and raises what it raises. Requests precede the batches
+        that wait: each of these might begin another work.
+        """
+        answered: asyncio.Future[ResultT] = asyncio.get_running_loop().create_future()
 
         async def attempt() -> None:
             try:
-                await request()
-            except Exception as error:
-                failures.append(error)
+                result = await request()
+            except BaseException as error:
+                if not answered.done():
+                    answered.set_exception(error)
                 raise
+            if not answered.done():  # whoever asked may be gone
+                answered.set_result(result)
 
-        await self._carry_out(attempt)
-        if failures:
-            raise failures[0]
+        self._requests.append(attempt)
+        if not self.busy:
+            self._begin_request()
+        return await answered
 
     async def _carry_out(self, request: Callable[[], Coroutine[None, None, None]]) -> None:
         """As `perform`; a failure is only reported."""
+        with suppress(Exception):
+            await self.perform(request)
+
+    def _begin_request(self) -> None:
         self.apply(Began(Work.REQUEST))
-        await asyncio.wait([self._start(request)])
+        self._start(self._requests.popleft())
 
     async def over(self) -> None:
         """Wait for the work under way, and those that follow from it."""
@@ -231,10 +245,17 @@ class Resource(ABC):
         if self.busy:  # it is slow, and goes on
             self._settle_all(held, refusal)
             return
+        if held and refusal is None and self._requests:  # only the batch that the work was for precedes them
+            self._held, held = held, deque([held.popleft()])
         try:
             TURN.run(partial(self._settle_all, held, refusal))
         finally:
-            self.tell(Settled())
+            if self._requests:
+                self.tell(TimerFired())  # a release that is due comes first
+                if not self.busy:
+                    self._begin_request()
+            else:
+                self.tell(Settled())
 
     def _settle_all(self, held: deque[Offer], refusal: Outcome | None) -> None:
         """If a batch fails unexpectedly, the others are still answered."""

@@ -359,8 +359,7 @@ class GovernedTopic(Resource):
                 assert verdict is not None, "the rules allow it"
                 await self._claim(offer, verdict)
             case Work.SHARE:
-                # Model: Share.
-                await self._run_takeover(Request(Purpose.SHARE, mode=AccessMode.SHARED))
+                await self._share()
             case Work.ADOPT:
                 await self._adopt()
             case Work.RELEASE:
@@ -369,6 +368,11 @@ class GovernedTopic(Resource):
                 await self._look()
             case _:
                 raise AssertionError(f"a topic has no {work}")
+
+    async def _share(self) -> None:
+        """Fence the topic as a whole; sessions may write beside each other then."""
+        # Model: Share.
+        await self._run_takeover(Request(Purpose.SHARE, mode=AccessMode.SHARED))
 
     async def _claim(self, offer: Offer, verdict: Verdict) -> None:
         """Make the session of this batch the owner, or continue with it if it is the owner."""
@@ -657,15 +661,14 @@ class GovernedTopic(Resource):
 
     async def share_anew(self, is_due: Callable[[TakenSlot], bool]) -> None:
         """Fence the whole topic again, if `is_due` for its master slot: a shared session found it unfenced."""
-        await self.over()
+        await self.perform(partial(self._share_anew, is_due))
+
+    async def _share_anew(self, is_due: Callable[[TakenSlot], bool]) -> None:
         master = self.shared.master
         if master is None or not self.may_share():
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "the topic changed its owner meanwhile")
         if is_due(master):
-            await asyncio.wait([self.begin(Work.SHARE)])
-            master = self.shared.master
-            if master is None or is_due(master):
-                raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"{self.name} could not be fenced anew; try again")
+            await self._share()
 
     async def know_ids(self, timeout: float) -> TopicIds:
         """The sequence ids of the topic once they are known; a topic that nobody serves is taken over for that.
@@ -714,12 +717,15 @@ class GovernedTopic(Resource):
 
     async def give_up(self, session: Session) -> bool:
         """Release the topic for its session; False if the session does not own it. Raises what a takeover raises."""
-        await self.over()
-        holder = self.current
-        if holder is None or holder.session != session:
-            return False
-        await self.perform(self._release)
-        return True
+
+        async def release() -> bool:
+            holder = self.current
+            if holder is None or holder.session != session:
+                return False
+            await self._release()
+            return True
+
+        return await self.perform(release)
 
     async def administer(
         self, partition: int | None = None, *, fence: bool, generations: frozenset[int] | None = None
@@ -730,12 +736,16 @@ class GovernedTopic(Resource):
         """
         if partition is not None:
             raise ValueError(f"{self.name} has the scope topic: leave partition out")
-        await self.over()
-        holder = self.current
+
+        async def end() -> Holder | None:
+            holder = self.current
+            if holder is not None:
+                await (self._fence if fence else self._release)(generations)
+            return holder
+
+        holder = await self.perform(end)
         if holder is None:
             raise LookupError(self.name)
-        work = self._fence if fence else self._release
-        await self.perform(partial(work, generations))
         return holder
 
     async def _expect(self, generations: frozenset[int] | None) -> None:
@@ -759,9 +769,12 @@ class GovernedTopic(Resource):
 
     async def ungoverned(self) -> None:
         """Remove the owner of a topic without a policy: other clients may write to it now."""
-        await self.over()
-        if not self._is_split:
-            await self._carry_out(partial(self._run_takeover, Request(Purpose.SPLIT)))
+
+        async def split() -> None:
+            if not self._is_split:
+                await self._run_takeover(Request(Purpose.SPLIT))
+
+        await self._carry_out(split)
         await self.hand_back()
 
     async def end_policy(self) -> None:
@@ -790,7 +803,6 @@ class GovernedTopic(Resource):
 
     async def hand_back(self) -> None:
         """The node leaves, or lost the right to serve: finish the batches in flight and stop serving."""
-        await self.over()
         await self._carry_out(self._hand_back)
 
     async def _hand_back(self) -> None:

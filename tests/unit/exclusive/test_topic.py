@@ -577,6 +577,20 @@ async def test_an_administrator_takes_the_topic_from_its_owner(fence: bool) -> N
         assert await Client(8).send(node, 3) == (0 if fence else POLICY_VIOLATION)
 
 
+async def test_a_fence_comes_before_the_batches_that_wait() -> None:
+    """Each of them would take the topic over, and the next one would wait for that."""
+    async with cluster() as paper:
+        node, _ = await owned(paper)
+        rivals = [Client(number, FENCING) for number in range(8, 28)]
+        offered = [rival.offer(node, rival.number) for rival in rivals]
+        fenced = node.tasks.start(node.whole.administer(fence=True))
+        for answered in offered:
+            await answered
+        assert (await fenced).session == rivals[0].session
+        await node.settled()
+        assert node.whole.generation == len(rivals) + 2
+
+
 async def test_what_an_administrator_cannot_do() -> None:
     async with cluster() as paper:
         node = paper.node()
