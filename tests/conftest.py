@@ -32,7 +32,7 @@ settings.register_profile("patient", deadline=None, max_examples=50)  # a busy m
 settings.register_profile("night", deadline=None, max_examples=500)  # --hypothesis-profile=night
 settings.load_profile("patient")
 _KAFKA_FIXTURES = {"services", "kafka_cluster", "kafka_tools", "own_kafka"}
-_SLOW = Path(__file__).with_name("slow")
+_SLOW = "tests/slow/"
 _WHOLE = ("tests/slow/", "tests/kafka/security/")
 _SLOW_FIXTURES = {"kafka_cluster", "own_kafka"}
 
@@ -65,7 +65,7 @@ def pytest_collection() -> Generator[None, object, object]:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """What is under `slow`, or has a Kafka of its own, runs with `make test-slow`, unless it is marked `smoke`."""
     for item in items:
-        is_slow = _SLOW in item.path.parents or _SLOW_FIXTURES & set(getattr(item, "fixturenames", ()))
+        is_slow = item.nodeid.startswith(_SLOW) or _SLOW_FIXTURES & set(getattr(item, "fixturenames", ()))
         if is_slow and item.get_closest_marker("smoke") is None:
             item.add_marker(pytest.mark.slow)
     config.stash[COLLECTED] = [
