@@ -53,7 +53,7 @@ from sidecar.resources.epoch import (
     open_epoch,
 )
 from sidecar.resources.limits import ClaimLimits
-from sidecar.resources.requests import BUSY, ClaimVerdict, Request, shown
+from sidecar.resources.requests import BUSY, ClaimVerdict, Request
 from sidecar.v1 import control_pb2 as control
 from sidecar.v1 import state_pb2 as state
 
@@ -316,20 +316,6 @@ class Coordinator:
         node = serving if serving in placement.nodes else placement.of_topic(_NAME)
         return None if self.draining and node == self._services.node_id else node
 
-    def describe(self, keys: Collection[Key]) -> tuple[tuple[control.Ownership, ...], tuple[control.Waiting, ...]]:
-        """Return the owners of these resources, and their queues in order.
-
-        Any node knows the owners; only the coordinator knows the queue.
-        """
-        waiting = tuple(
-            control.Waiting(
-                resource=claimed(key)[1], name=each.request.name, session=each.request.session, since_ms=each.since_ms
-            )
-            for key in keys
-            for each in self.claims.table.waiting.queue(key).values()
-        )
-        return self.owners(keys), waiting
-
     def claimed(self, group: str) -> list[Key]:
         """Return the resources of a group ("": free strings) that are owned or, on the coordinator, waited for."""
         table = self.claims.table
@@ -340,21 +326,33 @@ class Coordinator:
         keys = dict.fromkeys(key for key, claim in owners if claim.group == group)
         return list(keys | dict.fromkeys(key for key in table.waiting.queued() if claimed(key)[0] == group))
 
-    def owners(self, keys: Collection[Key]) -> tuple[control.Ownership, ...]:
-        """Return the owners of these resources, in order: the coordinator's by its table, others' by the changelog."""
-        node, view = self.node, self._services.changelog.view
-        serving, answers = view.serving(CLAIMS), list[control.Ownership]()
-        node = -1 if node is None else node
-        for key in keys:
-            entry = view.claim(key)
-            claim = self.claims.table.owners.get(key) if self.epoch is not None or entry is None else entry.value
-            if claim is None:
-                answers.append(control.Ownership(resource=claimed(key)[1], serving_node=node))
-                continue
-            answers.append(shown(claim, node))
-            if entry is not None and entry.value.token == claim.token:
-                answers[-1].fencing_token = fencing_token(entry, serving)
-        return tuple(answers)
+    def owner(self, key: Key) -> control.Ownership:
+        """Return the owner of a resource: the coordinator's by its table, others' by the changelog."""
+        view = self._services.changelog.view
+        entry, node = view.claim(key), -1 if self.node is None else self.node
+        claim = self.claims.table.owners.get(key) if self.epoch is not None or entry is None else entry.value
+        if claim is None:
+            return control.Ownership(resource=claimed(key)[1], serving_node=node)
+        is_stored = entry is not None and entry.value.token == claim.token
+        return control.Ownership(
+            resource=claim.resource,
+            generation=claim.generation,
+            owner_name=claim.name,
+            owner_session=claim.session,
+            serving_node=node,
+            since_ms=claim.since_ms,
+            fencing_token=fencing_token(entry, view.serving(CLAIMS)) if is_stored else 0,
+        )
+
+    def queue(self, key: Key) -> list[control.Waiting]:
+        """Return the requests that wait for a resource, in order; only the coordinator knows them."""
+        resource = claimed(key)[1]
+        return [
+            control.Waiting(
+                resource=resource, name=place.request.name, session=place.request.session, since_ms=place.since_ms
+            )
+            for place in self.claims.table.waiting.queue(key).values()
+        ]
 
     def is_held(self, key: Key, token: bytes, generation: int) -> bool:
         """Return whether this node coordinates, and the token owns a resource in this generation."""

@@ -8,7 +8,6 @@ from typing import Final, NamedTuple
 from sidecar.access.prospects import Look, Prospect
 from sidecar.changelog import Key, claim_key
 from sidecar.v1 import control_pb2 as control
-from sidecar.v1 import state_pb2 as state
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,15 +100,3 @@ def gone_message(name: str, session: str, generation: int) -> str:
     """Return the message for a client that lost or released a claim: the present owner, and what to do."""
     owner = f"{name} owns it" if session else "nobody owns it"
     return f"{owner} now (generation {generation}); this claim was lost or released: claim with a new token"
-
-
-def shown(claim: state.Claim, node: int) -> control.Ownership:
-    """Return a claim as clients see it."""
-    return control.Ownership(
-        resource=claim.resource,
-        generation=claim.generation,
-        owner_name=claim.name,
-        owner_session=claim.session,
-        serving_node=node,
-        since_ms=claim.since_ms,
-    )

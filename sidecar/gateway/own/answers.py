@@ -4,7 +4,7 @@ Changes nothing, except that ordinary topics become governed when they are reque
 Kafka's ACLs are checked when a request arrives, and again when its turn comes (`not_allowed`).
 """
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from metadata.ownership import AccessMode
@@ -17,12 +17,12 @@ from sidecar.exclusive.governed_topics import GovernedTopics
 from sidecar.exclusive.owning import TopicClaim, TopicOwners
 from sidecar.gateway.own.asked import Asked
 from sidecar.gateway.own.bodies import NOBODY
-from sidecar.gateway.own.describe import existing_partitions, missing_of, ownership_of
 from sidecar.gateway.own.sets import ClaimSet
 from sidecar.gateway.owners import Standing, standing
 from sidecar.gateway.rights import Rights
 from sidecar.protocol.caller import UpstreamError
-from sidecar.protocol.errors import ErrorCode, KafkaError
+from sidecar.protocol.errors import ErrorCode, KafkaError, no_topic
+from sidecar.protocol.metadata import MetadataRequest
 from sidecar.resources.coordinator import Coordinator
 from sidecar.resources.requests import Wish, gone_message, refused_by
 from sidecar.security.acls import Operation
@@ -47,21 +47,19 @@ class Rooms:
     # Ownerships -------------------------------------------------------------------------------------------------------
 
     def now(self, wishes: Collection[Wish]) -> list[control.Ownership]:
-        """The owner of each resource; all have the same group, as those of a request."""
+        """The owner of each resource."""
         topics: dict[str, Standing] = {}
-        read = [wish.key for wish in wishes if not wish.is_written]
-        owners = dict(zip(read, self.coordinator.owners(read) if read else (), strict=True))
-        for wish in wishes:
-            name = wish.resource.topic
-            if not wish.is_written:
-                continue
-            if not is_legal(name.encode()):
-                owners[wish.key] = control.Ownership(resource=wish.resource, serving_node=NOBODY)
-                continue
-            if name not in topics:
-                topics[name] = standing(self.governed, self.nodes, name, queue=False)
-            owners[wish.key] = ownership_of(wish.resource, topics[name])
-        return [owners[wish.key] for wish in wishes]
+        return [self._owner(wish, topics) for wish in wishes]
+
+    def _owner(self, wish: Wish, topics: dict[str, Standing]) -> control.Ownership:
+        name = wish.resource.topic
+        if not wish.is_written:
+            return self.coordinator.owner(wish.key)
+        if not is_legal(name.encode()):
+            return control.Ownership(resource=wish.resource, serving_node=NOBODY)
+        if name not in topics:
+            topics[name] = standing(self.governed, self.nodes, name, queue=False)
+        return ownership_of(wish.resource, topics[name])
 
     def standing(self, claims: ClaimSet, key: Key) -> control.Ownership:
         """The state of a granted claim: NONE with the generation, or the error of its loss."""
@@ -225,3 +223,42 @@ def not_allowed(
 def forbidden(what: str) -> control.OwnResponse:
     """The answer to a client that may not own something."""
     return control.OwnResponse(error=control.NOT_AUTHORIZED, message=f"Kafka's ACLs do not allow it: {what}")
+
+
+async def existing_partitions(upstream: KafkaUpstream, names: Iterable[str] | None) -> dict[str, frozenset[int]]:
+    """The partitions of these topics, or of all; without those that do not exist."""
+    wanted = None if names is None else tuple(sorted(names))
+    if wanted == ():
+        return {}
+    state = await upstream.metadata(MetadataRequest(wanted, allow_auto_topic_creation=False))
+    return {topic.name: frozenset(p.partition for p in topic.partitions) for topic in state.topics if topic.partitions}
+
+
+def missing_of(resource: control.Resource, partitions: dict[str, frozenset[int]]) -> str:
+    """Which part of a topic or partition does not exist; "" if it exists, or for a free string."""
+    if resource.name:
+        return ""
+    there = partitions.get(resource.topic, frozenset())
+    if not there:
+        return no_topic(resource.topic)
+    if resource.HasField("partition") and resource.partition not in there:
+        return f"partition {resource.partition} of {resource.topic} does not exist"
+    return ""
+
+
+def ownership_of(resource: control.Resource, found: Standing) -> control.Ownership:
+    """The ownership of a topic or partition; a partition of a topic with one owner has that owner."""
+    index = resource.partition if resource.HasField("partition") and found.by_partition else None
+    owner = found.owners.get(index)
+    generation = owner.generation if owner is not None else found.generation
+    if owner is None and index is not None:
+        generation = found.generations.get(index, 0)
+    return control.Ownership(
+        resource=resource,
+        generation=generation,
+        owner_name=owner.name if owner is not None else "",
+        owner_session=owner.session if owner is not None else "",
+        serving_node=NOBODY if found.serving_node is None else found.serving_node,
+        since_ms=owner.since_ms if owner is not None else 0,
+        fencing_token=generation if owner is not None else 0,
+    )

@@ -21,7 +21,7 @@ from sidecar.gateway.own import asked
 from sidecar.gateway.own.answers import Rooms, forbidden, not_allowed, not_now
 from sidecar.gateway.own.asked import LONGEST_WAIT_MS, TOKEN_BYTES, Asked
 from sidecar.gateway.own.bodies import NOBODY, RESOURCES, BadRequestError, check_group, check_resource, serve
-from sidecar.gateway.own.describe import DescribeOwnersApi, LastSequenceApi
+from sidecar.gateway.own.describe import describe_owners, last_sequence
 from sidecar.gateway.own.owning import Ownerships
 from sidecar.gateway.own.sets import Stand
 from sidecar.gateway.owners import CatchingUp
@@ -55,8 +55,9 @@ class OwnApis:
     ) -> None:
         self._rooms = Rooms(upstream, nodes, resolver, governed, TopicOwners(governed), coordinator)
         self.ownerships = Ownerships(self._rooms, clients, tasks)
-        self._describe = DescribeOwnersApi(upstream, nodes, resolver, governed, coordinator, catching_up)
-        self._last = LastSequenceApi(SequenceIds(upstream, nodes, governed, catching_up), nodes, resolver)
+        ids = SequenceIds(upstream, nodes, governed, catching_up)
+        self._describe_owners = partial(describe_owners, self._rooms, catching_up)
+        self._last_sequence = partial(last_sequence, ids, nodes, resolver)
         governed.env.watchers.append(self.ownerships.topic_changed)
 
     def handlers(self) -> dict[int, ColdApi]:
@@ -66,9 +67,9 @@ class OwnApis:
             api.OWN: partial(serve, control.OwnRequest, control.OwnResponse, self._own),
             api.RELEASE: partial(serve, control.ReleaseRequest, control.ReleaseResponse, self._release),
             api.DESCRIBE_OWNERS: partial(
-                serve, control.DescribeOwnersRequest, control.DescribeOwnersResponse, self._describe.answer
+                serve, control.DescribeOwnersRequest, control.DescribeOwnersResponse, self._describe_owners
             ),
-            api.LAST_SEQUENCE: partial(serve, control.LastSequenceRequest, no_id, self._last.answer),
+            api.LAST_SEQUENCE: partial(serve, control.LastSequenceRequest, no_id, self._last_sequence),
             api.WATCH: partial(serve, control.WatchRequest, control.WatchResponse, self._watch),
         }
 

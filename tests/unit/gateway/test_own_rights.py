@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from functools import partial
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, cast
 from uuid import UUID
 
 import pytest
 
 from metadata.ownership import AccessMode
+from sidecar.changelog import claim_key, claimed
 from sidecar.cluster.nodes import NodeAddress, NodeDirectory
 from sidecar.cluster.resolver import NameResolver, Source
 from sidecar.gateway.own import answers, describe
+from sidecar.gateway.own.answers import Rooms
 from sidecar.gateway.own.apis import OwnApis
 from sidecar.gateway.own.bodies import serve
-from sidecar.gateway.own.describe import DescribeOwnersApi, LastSequenceApi
+from sidecar.gateway.own.describe import describe_owners, last_sequence
 from sidecar.gateway.owners import OwnerAnswer, Standing
 from sidecar.network.framing import Frame
 from sidecar.network.request import Exchange, Request
@@ -60,12 +62,13 @@ async def asked(handle: Any, body: Message, allowed: Rights | None) -> bytes:
     return connection.answer[2 * I32.size :]
 
 
-def describing(owners: DescribeOwnersApi) -> Any:
-    return partial(serve, control.DescribeOwnersRequest, control.DescribeOwnersResponse, owners.answer)
+def describing(owners: Rooms) -> Any:
+    answer = partial(describe_owners, owners, cast(Any, SimpleNamespace(now=nothing)))
+    return partial(serve, control.DescribeOwnersRequest, control.DescribeOwnersResponse, answer)
 
 
 @pytest.fixture
-def owners(monkeypatch: pytest.MonkeyPatch) -> DescribeOwnersApi:
+def owners(monkeypatch: pytest.MonkeyPatch) -> Rooms:
     """Two governed topics, `seen` and `hidden`; a coordinator without claims."""
     there = {name: SimpleNamespace(name=name, partitions=[SimpleNamespace(partition=0)]) for name in ("seen", "hidden")}
 
@@ -76,14 +79,13 @@ def owners(monkeypatch: pytest.MonkeyPatch) -> DescribeOwnersApi:
     upstream: Any = SimpleNamespace(metadata=metadata)
     governed: Any = SimpleNamespace(env=SimpleNamespace(policy_of=lambda _: object()))
     coordinator: Any = SimpleNamespace(claimed=lambda _: [])
-    whole: Any = SimpleNamespace(now=nothing)
-    nodes: Any = SimpleNamespace()
-    return DescribeOwnersApi(upstream, nodes, NameResolver(), governed, coordinator, whole)
+    nobody: Any = SimpleNamespace()
+    return Rooms(upstream, nobody, NameResolver(), governed, nobody, coordinator)
 
 
 @pytest.mark.parametrize(("allowed", "told"), [(None, ["hidden", "seen"]), (rights(SEEN), ["seen"]), (rights(), [])])
 async def test_owners_are_told_of_topics_that_a_client_may_describe(
-    owners: DescribeOwnersApi, allowed: Rights | None, told: list[str]
+    owners: Rooms, allowed: Rights | None, told: list[str]
 ) -> None:
     answer = control.DescribeOwnersResponse.FromString(
         await asked(describing(owners), control.DescribeOwnersRequest(), allowed)
@@ -92,7 +94,7 @@ async def test_owners_are_told_of_topics_that_a_client_may_describe(
 
 
 async def test_a_topic_that_may_not_be_described_is_not_told_from_one_that_is_not_there(
-    owners: DescribeOwnersApi,
+    owners: Rooms,
 ) -> None:
     request = control.DescribeOwnersRequest(resources=[control.Resource(topic=name) for name in ("seen", "hidden")])
     answer = control.DescribeOwnersResponse.FromString(await asked(describing(owners), request, rights(SEEN)))
@@ -100,7 +102,7 @@ async def test_a_topic_that_may_not_be_described_is_not_told_from_one_that_is_no
     assert answer.ownerships[1].message == no_topic("hidden")
 
 
-async def test_the_claims_of_a_group_take_the_right_to_describe_it(owners: DescribeOwnersApi) -> None:
+async def test_the_claims_of_a_group_take_the_right_to_describe_it(owners: Rooms) -> None:
     request = control.DescribeOwnersRequest(group="readers")
     refused = control.DescribeOwnersResponse.FromString(await asked(describing(owners), request, rights()))
     assert refused.error == control.NOT_AUTHORIZED
@@ -111,15 +113,13 @@ async def test_the_claims_of_a_group_take_the_right_to_describe_it(owners: Descr
 
 
 async def test_the_claims_of_a_group_are_told_without_topics_that_may_not_be_described(
-    owners: DescribeOwnersApi,
+    owners: Rooms,
 ) -> None:
     places = [control.Resource(topic="seen", partition=0), control.Resource(topic="hidden"), control.Resource(name="s")]
-    coordinator: Any = owners._coordinator  # pyright: ignore[reportPrivateUsage]
-    coordinator.claimed = lambda _: places
-    coordinator.describe = lambda some: (
-        [control.Ownership(resource=place, owner_session="conn:1") for place in some],
-        [control.Waiting(resource=place) for place in some],
-    )
+    coordinator: Any = owners.coordinator
+    coordinator.claimed = lambda _: [claim_key("readers", place) for place in places]
+    coordinator.owner = lambda key: control.Ownership(resource=claimed(key)[1], owner_session="conn:1")
+    coordinator.queue = lambda key: [control.Waiting(resource=claimed(key)[1])]
     may = rights(rule(Operation.DESCRIBE, "readers", ResourceType.GROUP), SEEN)
     answer = await asked(describing(owners), control.DescribeOwnersRequest(group="readers"), may)
     told = control.DescribeOwnersResponse.FromString(answer)
@@ -135,10 +135,10 @@ async def test_nobody_has_the_ids_of_a_topic_read_that_he_may_not_describe() -> 
     request = control.LastSequenceRequest(topic="hidden", producer_name="me")
     nodes = NodeDirectory(NodeAddress(1, "here", 1))
     for resolver, allowed in ((NameResolver(), rights(SEEN)), (with_shadow("hidden"), rights(*EVERYTHING))):
-        last = LastSequenceApi(ids, nodes, resolver)
+        last = partial(last_sequence, ids, nodes, resolver)
         answer = control.LastSequenceResponse.FromString(
             await asked(
-                partial(serve, control.LastSequenceRequest, control.LastSequenceResponse, last.answer), request, allowed
+                partial(serve, control.LastSequenceRequest, control.LastSequenceResponse, last), request, allowed
             )
         )
         assert (answer.error, answer.message) == (control.UNKNOWN_RESOURCE, no_topic("hidden"))
@@ -151,7 +151,7 @@ OWNED = Standing(True, False, 3, {None: _BOB}, {}, (), 1)
 def own_apis(resolver: NameResolver) -> OwnApis:
     """A node that serves what bob owns: every topic, and the claims of every group."""
     ownership = control.Ownership(owner_name="bob's reader", owner_session="pid:6", generation=4, serving_node=1)
-    coordinator: Any = SimpleNamespace(owners=lambda _: [ownership], coordinates=True)
+    coordinator: Any = SimpleNamespace(owner=lambda _: ownership, coordinates=True)
     governed: Any = SimpleNamespace(env=SimpleNamespace(watchers=[], node_id=1))
     nothing: Any = SimpleNamespace()
     return OwnApis(nothing, nothing, resolver, governed, coordinator, nothing, {}, nothing)

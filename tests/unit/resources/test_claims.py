@@ -179,12 +179,14 @@ async def test_owners_and_those_who_wait_are_described(room: Room) -> None:
     await first.own(wish(("g", "orders", None)), wish("free"))
     waiting = second.request(wish(("g", "orders", 1)), mode=control.WAIT_FOR_EXCLUSIVE)
     await second.ask(waiting)
-    ownerships, queued = room.coordinator.describe(room.coordinator.claimed("g"))
+    claimed = room.coordinator.claimed("g")
+    ownerships = [room.coordinator.owner(key) for key in claimed]
+    queued = [waiting for key in claimed for waiting in room.coordinator.queue(key)]
     assert [(each.resource.topic, each.owner_name, each.serving_node) for each in ownerships if each.owner_name] == [
         ("orders", "a", 1)
     ]
     assert [(each.resource.partition, each.name, each.session) for each in queued] == [(1, "b", second.session)]
-    (free, nobody), _ = room.coordinator.describe([wish("free").key, wish("x").key])
+    free, nobody = (room.coordinator.owner(wish(name).key) for name in ("free", "x"))
     assert (free.generation, nobody.resource.name, nobody.generation) == (1, "x", 0)
 
 

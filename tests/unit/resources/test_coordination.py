@@ -61,7 +61,7 @@ async def test_another_node_says_who_coordinates(rooms: tuple[Room, Room]) -> No
     assert refused.value.code == ErrorCode.NOT_LEADER_OR_FOLLOWER
     assert other.coordinator.node == first.node_id
     await other.sees(first.owners)
-    (owner,), _ = other.coordinator.describe(other.coordinator.claimed(""))
+    (owner,) = map(other.coordinator.owner, other.coordinator.claimed(""))
     assert (owner.owner_name, owner.serving_node) == ("billing", first.node_id)
 
 
@@ -440,25 +440,24 @@ async def test_any_node_says_who_owns_what_and_the_coordinator_who_waits_for_it(
         assert {key.topic for key in known.claimed("")} == {wish(name).key.topic for name in ("free", "waited", "both")}
         assert known.claimed("g") == [wish(("g", "orders", None)).key]
         assert known.claimed("x") == []
-        (free, nobody), queued = known.describe([wish("free").key, wish("nothing").key])
+        free, nobody = (known.owner(wish(name).key) for name in ("free", "nothing"))
         assert (free.owner_name, free.generation, free.serving_node) == ("a", 1, first.node_id)
         assert (nobody.owner_name, nobody.serving_node, nobody.fencing_token) == ("", first.node_id, 0)
         assert free.fencing_token > 1_700_000_000_000_000
-        assert queued == ()
-        _, queued = known.describe([wish("waited").key])
-        assert [found.name for found in queued] == (["b"] if room is first else [])
-    (before,), _ = first.coordinator.describe([wish("free").key])
+        assert known.queue(wish("free").key) == []
+        assert [place.name for place in known.queue(wish("waited").key)] == (["b"] if room is first else [])
+    before = first.coordinator.owner(wish("free").key)
     owner.close()
     await first.sees({})
     assert [key.topic for key in first.coordinator.claimed("")] != []
     heir = first.caller("c")
     await heir.own(wish("free"))
-    (after,), _ = first.coordinator.describe([wish("free").key])
+    after = first.coordinator.owner(wish("free").key)
     assert after.fencing_token > before.fencing_token
     await first.coordinator.drain()
     first.coordinator.nodes.serving.clear()
     first.coordinator.nodes.placement = Placement([first.coordinator.nodes.me])
-    (unknown,) = first.coordinator.owners([wish("x").key])
+    unknown = first.coordinator.owner(wish("x").key)
     assert unknown.serving_node == -1
 
 
