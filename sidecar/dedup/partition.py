@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from metadata import MetadataStore
 from sidecar.changelog import Changelog
@@ -19,23 +19,7 @@ from sidecar.dedup.snapshots import Saved
 from sidecar.forwarder.outcome import Outcome
 from sidecar.network.tasks import Tasks
 from sidecar.protocol.errors import ErrorCode
-
-
-class IdsHooks(Protocol):
-    """Events that are reported to the node; implementations are cheap and never raise."""
-
-    def duplicates_dropped(self, topic: str, records: int) -> None: ...
-    def ids_unknown(self, topic: str) -> None: ...
-    def ids_read(self, topic: str, records: int) -> None:
-        """Records read so far; `ids_recovered` reports their total at the end."""
-
-    def ids_recovered(self, topic: str, records: int, seconds: float) -> None: ...
-    def ids_lost(self, topic: str, reason: str) -> None: ...
-    def snapshot_written(self, topic: str, names: int, size: int) -> None: ...
-    def names_forgotten(self, topic: str, names: int) -> None:
-        """Names made room for newer ones."""
-
-    def operation_failed(self, topic: str, error: BaseException) -> None: ...
+from sidecar.telemetry.ownership_reports import OwnershipReports
 
 
 class IdsServices(NamedTuple):
@@ -45,7 +29,7 @@ class IdsServices(NamedTuple):
     changelog: Changelog
     store: MetadataStore
     tasks: Tasks
-    hooks: IdsHooks
+    hooks: OwnershipReports
     headers: Headers
     names_limit: int = NAMES_LIMIT
 

@@ -8,12 +8,12 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from sidecar.dedup.cleaning import LAG, SETTINGS, Cleaning, lag_needed
-from sidecar.exclusive.interfaces import OwnershipHooks
 from sidecar.exclusive.partitions import Topic
 from sidecar.fencing.expiry import KeepAlive, read_keep_alives
 from sidecar.protocol.caller import Upstream
 from sidecar.protocol.calls.admin import AlterTopicConfig, ConfigResource, DescribeConfigs, Resource
 from sidecar.protocol.errors import error_name
+from sidecar.telemetry.ownership_reports import OwnershipReports
 
 _TOPICS_PER_CALL: Final = 500
 
@@ -35,7 +35,7 @@ def needed(terms: KeepAlive) -> int:
     return lag_needed(float("inf") if terms.stamped else terms.oldest, terms.interval)
 
 
-async def protect_ids(upstream: Upstream, topics: Iterable[Topic], hooks: OwnershipHooks) -> None:
+async def protect_ids(upstream: Upstream, topics: Iterable[Topic], hooks: OwnershipReports) -> None:
     """Read the cleaning of those topics that have ids; raise min.compaction.lag.ms and set the pace of snapshots. If
     Kafka refuses to raise it, snapshots are due every second. Raises `UpstreamError`.
     """
@@ -51,7 +51,7 @@ async def protect_ids(upstream: Upstream, topics: Iterable[Topic], hooks: Owners
 
 
 async def _raise_lag(
-    upstream: Upstream, name: str, cleaning: Cleaning, least: int, hooks: OwnershipHooks
+    upstream: Upstream, name: str, cleaning: Cleaning, least: int, hooks: OwnershipReports
 ) -> str | None:
     """Return why compaction may take ids too soon; None if it may not."""
     if not cleaning.lacks_lag(least):
@@ -69,7 +69,7 @@ async def _raise_lag(
     return problem
 
 
-async def raise_lags(upstream: Upstream, topics: Sequence[str], hooks: OwnershipHooks) -> list[str]:
+async def raise_lags(upstream: Upstream, topics: Sequence[str], hooks: OwnershipReports) -> list[str]:
     """Raise min.compaction.lag.ms of these topics, which get ids, before anything is written to them. Return what was
     done, or could not be. Raises as `read_keep_alives`.
     """

@@ -16,7 +16,6 @@ from sidecar.dedup.partition import IdsServices
 from sidecar.exclusive.arbitration import Queues, ServingRights
 from sidecar.exclusive.bindings import Bindings
 from sidecar.exclusive.catalog import PolicyCatalog
-from sidecar.exclusive.interfaces import OwnershipHooks
 from sidecar.exclusive.ownership_events import OwnershipEvents
 from sidecar.exclusive.policies import PolicyFields
 from sidecar.exclusive.slots import SlotScope
@@ -25,6 +24,7 @@ from sidecar.forwarder.forwarder import Forwarder
 from sidecar.network.tasks import Tasks
 from sidecar.protocol.caller import Channel
 from sidecar.protocol.session import Session
+from sidecar.telemetry.ownership_reports import OwnershipReports
 from sidecar.v1 import state_pb2 as state
 
 
@@ -72,7 +72,7 @@ class Environment:
     services: NodeServices
     forwarder: Forwarder
     tasks: Tasks
-    hooks: OwnershipHooks
+    hooks: OwnershipReports
     resolver: NameResolver
     nodes: NodeDirectory
     reconnect_grace: float

@@ -25,13 +25,13 @@ from metadata import MetadataUnavailable
 from sidecar.access.services import NodeServices
 from sidecar.changelog import FAILURES, MASTER_SLOT, Entry, Key, Kind, RawRecord, Record, SlotName, View, read_batches
 from sidecar.cluster.logs import LogReader
-from sidecar.exclusive.interfaces import OwnershipHooks
 from sidecar.exclusive.slots import SlotScope, stamp_of
 from sidecar.exclusive.succession import REMEMBERED_MS
 from sidecar.fencing.slot import WriterSlot, transactional_id
 from sidecar.fencing.topic import fence_slot, open_slots
 from sidecar.fencing.witness import FencingRefusedError
 from sidecar.protocol.ids import Stamp, TopicPartition
+from sidecar.telemetry.ownership_reports import OwnershipReports
 from sidecar.v1 import state_pb2 as state
 
 _AT_ONCE: Final = 20
@@ -111,7 +111,7 @@ class Forgetting:
 
     _services: NodeServices
     _logs: LogReader
-    _hooks: OwnershipHooks
+    _hooks: OwnershipReports
     _has_clients: Callable[[str], bool]
     _try_to_let_go: Callable[[str], Awaitable[bool]]
     _since: dict[str, float] = field(default_factory=dict[str, float])

@@ -12,13 +12,13 @@ from metadata import MetadataUnavailable
 from metadata.ownership import Generation, Ownership
 from sidecar.access.services import NodeServices
 from sidecar.changelog import FAILURES
-from sidecar.exclusive.interfaces import OwnershipHooks
 from sidecar.exclusive.records import mode_number
 from sidecar.exclusive.requests import NOBODY, Purpose, Request
 from sidecar.exclusive.slots import SlotScope, TakenSlot, generation_of
 from sidecar.network.tasks import Tasks
 from sidecar.ownership.state import Holder, State
 from sidecar.protocol.session import Caller
+from sidecar.telemetry.ownership_reports import OwnershipReports
 from sidecar.v1 import control_pb2 as control
 from sidecar.v1 import state_pb2 as state
 
@@ -44,7 +44,7 @@ class OwnershipEvents:
 
     _services: NodeServices
     _tasks: Tasks
-    _hooks: OwnershipHooks
+    _hooks: OwnershipReports
     _in_order: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     def taken_over(

@@ -16,9 +16,9 @@ from sidecar.dedup.turned_away import KeptBytes
 from sidecar.exclusive.admission import PENDING, ExistingPartitions, checked_header
 from sidecar.exclusive.answers import MOVED
 from sidecar.exclusive.environment import Environment
-from sidecar.exclusive.interfaces import Producing
 from sidecar.exclusive.offers import Offer
 from sidecar.exclusive.partitions import Topic
+from sidecar.exclusive.producing import Producing
 from sidecar.exclusive.registry import Registry
 from sidecar.exclusive.returning import ClientReply, Door
 from sidecar.exclusive.topic import GovernedTopic

@@ -14,8 +14,8 @@ from sidecar.dedup.reply import Reply
 from sidecar.dedup.topic import TopicIds
 from sidecar.dedup.turned_away import IdsOf, Kept, KeptBytes, Turn, TurnedAway
 from sidecar.exclusive.identity import producer_name
-from sidecar.exclusive.interfaces import Producing
 from sidecar.exclusive.partitions import Topic
+from sidecar.exclusive.producing import Producing
 from sidecar.forwarder.outcome import Outcome
 from sidecar.protocol.batch import BatchHeader
 from sidecar.protocol.errors import APPEND_IN_DOUBT, NOT_APPENDED, ErrorCode

@@ -47,7 +47,7 @@ def compose(node: Parts, gateway: Gateway, changelog: Changelog) -> Rooms:
         services,
         forwarder,
         gateway.tasks,
-        node.hooks,
+        node.hooks.ownership,
         node.resolver,
         node.nodes,
         reconnect_grace=settings.reconnect_grace_ms / 1000,
@@ -65,7 +65,7 @@ def compose(node: Parts, gateway: Gateway, changelog: Changelog) -> Rooms:
         services,
         node.nodes,
         gateway.tasks,
-        node.hooks,
+        node.hooks.ownership,
         ClaimLimits(settings.queue_limit, settings.max_claims_per_principal),
         reconnect_grace=settings.reconnect_grace_ms / 1000,
         disconnect_grace=settings.disconnect_grace_ms / 1000,
@@ -96,7 +96,7 @@ def compose(node: Parts, gateway: Gateway, changelog: Changelog) -> Rooms:
         acls.changed = severing.rights_changed
     gateway.enforcement = Enforcement(node.upstream, acls, super_users)
     severing.follow(changelog.tailer)
-    keeper = Keeper(node.upstream, gateway.tasks, governed, node.hooks.operation_failed)
+    keeper = Keeper(node.upstream, gateway.tasks, governed, node.hooks.ownership.operation_failed)
     governed.env.catalog.beat, governed.env.catalog.settings_changed = membership.beat_now, keeper.read_soon
     shadow_keeper = ShadowKeeper(node.upstream, records, node.nodes, node.hooks)
     return Rooms(

@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Collection, Generator, Iterable
 from contextlib import suppress
-from typing import Final, Protocol
+from typing import Final
 
 from metadata import MetadataUnavailable
 from metadata.lease import Lease, Sent
@@ -54,6 +54,7 @@ from sidecar.resources.epoch import (
 )
 from sidecar.resources.limits import ClaimLimits
 from sidecar.resources.requests import BUSY, ClaimVerdict, Request
+from sidecar.telemetry.ownership_reports import OwnershipReports
 from sidecar.v1 import control_pb2 as control
 from sidecar.v1 import state_pb2 as state
 
@@ -71,20 +72,6 @@ _CLOSED_AT_ONCE: Final = 100
 _NOT_NOW: Final = KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, "nothing can be claimed now; try again")
 
 
-class ClaimEvents(Protocol):
-    """Events of claims, for metrics and logs."""
-
-    def claims_answered(self, outcome: str, resources: int) -> None:
-        """`outcome`: granted, released, lost, ended, or the name of an error in lower case."""
-
-    def claims_granted(self, resource: str, resources: int, generation: int, session: str, deposed: str | None) -> None:
-        """A request was granted: its first resource, their number, its session, and one deposed session, if any."""
-
-    def claims_let_go(self, resource: str, resources: int, session: str) -> None: ...
-    def coordinator_changed(self, coordinates: bool, claims: int, reason: str) -> None: ...
-    def claims_failed(self, error: BaseException) -> None: ...
-
-
 class Coordinator:
     """Grants and releases claims while this node has the right to. `claims`: what it knows of them, and the `events`
     that the node has to carry out. Times in seconds.
@@ -95,7 +82,7 @@ class Coordinator:
         services: NodeServices,
         nodes: NodeDirectory,
         tasks: Tasks,
-        events: ClaimEvents,
+        hooks: OwnershipReports,
         limits: ClaimLimits,
         *,
         reconnect_grace: float,
@@ -110,7 +97,7 @@ class Coordinator:
         self._services = services
         self.nodes = nodes
         self._tasks = tasks
-        self._events = events
+        self._hooks = hooks
         self._reconnect_grace = reconnect_grace
         self._opening: asyncio.Task[KafkaError | None] | None = None
         self._telling: asyncio.Task[None] | None = None
@@ -143,7 +130,7 @@ class Coordinator:
         try:
             last = await self._stored(commits, claim)
         except KafkaError:
-            self._events.claims_answered("unavailable", len(request.wishes))
+            self._hooks.claims_answered("unavailable", len(request.wishes))
             raise
         self._count(claim.verdict)
         await self._seen(last)
@@ -273,26 +260,26 @@ class Coordinator:
         self._submit(follows.ends)
 
     def _report(self, change: Change, follows: Stored) -> None:
-        lost, events = follows.lost, self._events
+        lost, hooks = follows.lost, self._hooks
         if change.request is None:
-            events.claims_answered("released", len(lost))
+            hooks.claims_answered("released", len(lost))
             if lost:
                 _, claim = lost[0]
-                events.claims_let_go(_text(claim), len(lost), claim.session)
+                hooks.claims_let_go(_text(claim), len(lost), claim.session)
             return
         deposed, first = follows.deposed, next(iter(change.claims.values()))
-        events.claims_answered("granted", len(change.claims))
+        hooks.claims_answered("granted", len(change.claims))
         if deposed:
-            events.claims_answered("lost", sum(claim.session in deposed for _, claim in lost))
+            hooks.claims_answered("lost", sum(claim.session in deposed for _, claim in lost))
         loser = next(iter(deposed), None)
-        events.claims_granted(_text(first), len(change.claims), first.generation, first.session, loser)
+        hooks.claims_granted(_text(first), len(change.claims), first.generation, first.session, loser)
 
     def _count(self, verdict: ClaimVerdict) -> None:
         if verdict.prospect in (Prospect.READY, Prospect.BUSY):
             return  # counted once it is in the log, or not at all
         errors = {each.error for each in verdict.answers if each.error} - {control.TIMED_OUT}
         outcome = control.Error.Name(min(errors)).lower() if errors else "waiting"
-        self._events.claims_answered(outcome, len(verdict.answers))
+        self._hooks.claims_answered(outcome, len(verdict.answers))
 
     async def _seen(self, last: Offset | None) -> None:
         """Wait until this node's view has the record at `last`, for at most 10 s."""
@@ -333,7 +320,7 @@ class Coordinator:
         claim = self.claims.table.owners.get(key) if self.epoch is not None or entry is None else entry.value
         if claim is None:
             return control.Ownership(resource=claimed(key)[1], serving_node=node)
-        is_stored = entry is not None and entry.value.token == claim.token
+        stored = entry if entry is not None and entry.value.token == claim.token else None
         return control.Ownership(
             resource=claim.resource,
             generation=claim.generation,
@@ -341,7 +328,7 @@ class Coordinator:
             owner_session=claim.session,
             serving_node=node,
             since_ms=claim.since_ms,
-            fencing_token=fencing_token(entry, view.serving(CLAIMS)) if is_stored else 0,
+            fencing_token=0 if stored is None else fencing_token(stored, view.serving(CLAIMS)),
         )
 
     def queue(self, key: Key) -> list[control.Waiting]:
@@ -395,7 +382,7 @@ class Coordinator:
             try:
                 await self._services.changelog.tailer.read_to_end(_CONFIRM_S)
             except FAILURES as error:
-                self._events.claims_failed(error)
+                self._hooks.claims_failed(error)
                 message = "it is not known whether this node still coordinates claims; try again"
                 raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, message) from None
         if not self.coordinates:
@@ -422,7 +409,7 @@ class Coordinator:
             epoch = await open_epoch(self._services)
         except FAILURES as error:
             self.serving = False
-            self._events.claims_failed(error)
+            self._hooks.claims_failed(error)
             raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, "the claims are being taken over; try again") from None
         table = self.claims.new_table()
         await in_slices(table.load(epoch.claims.items()))
@@ -455,7 +442,7 @@ class Coordinator:
         self.epoch, self._fenced_at, self._fence_due = epoch, began, 0.0
         self.commits = Commits(epoch.journal)
         self.claims.opened(table, self._clock.elapsed() + self._reconnect_grace)
-        self._events.coordinator_changed(True, len(epoch.claims), "")
+        self._hooks.coordinator_changed(True, len(epoch.claims), "")
         self._woken.set()
 
     async def _confirm(self) -> None:
@@ -468,7 +455,7 @@ class Coordinator:
             raise
 
     def _broken(self, error: BaseException) -> None:
-        self._events.claims_failed(error)
+        self._hooks.claims_failed(error)
         self._step_down(str(error))
 
     def _is_outdated(self, epoch: CoordinatorEpoch) -> bool:
@@ -485,7 +472,7 @@ class Coordinator:
         if self.nodes.serving.get(_NAME) == self._services.node_id:
             del self.nodes.serving[_NAME]
         self._lease.end()
-        self._events.coordinator_changed(False, len(former.owners), reason)
+        self._hooks.coordinator_changed(False, len(former.owners), reason)
         commits.closed = KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "this node coordinates claims no more; ask again")
         works, commits.queue = commits.queue, type(commits.queue)()
         self._fail(works, commits.closed)
@@ -576,7 +563,7 @@ class Coordinator:
                 self._step_down(str(error))
         except FAILURES as error:
             self._fence_due = now + _AGAIN_S
-            self._events.claims_failed(error)
+            self._hooks.claims_failed(error)
         else:
             self._fenced_at = now
             self._fence_due = now + interval * _KEPT_ALIVE_SHARE

@@ -151,7 +151,7 @@ class Changes(TopicsView):
             there = [topic.name for topic in await self.topics([each for each in names if not each.endswith("*")])]
             governed, upstream = rooms_of(self._node).governed, self._node.upstream
             with_ids = [topic for topic in there[:_ADVISED] if governed.env.deduplicates(topic)]
-            raised = await raise_lags(upstream, with_ids, self._node.hooks)
+            raised = await raise_lags(upstream, with_ids, self._node.hooks.ownership)
             return [*raised, *await advice(upstream, there[:_ADVISED])]
         except (UpstreamError, KafkaError, TimeoutError, port.UnavailableError):
             return []

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, MutableSequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from itertools import count
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -83,7 +83,7 @@ class HeldAnswers:
 
 @dataclass
 class Told:
-    """What the room tells the node. Implements `sidecar.exclusive.interfaces.OwnershipHooks`."""
+    """What the room tells the node. As `OwnershipReports`."""
 
     takeovers: list[tuple[str, int, str | None]] = field(default_factory=list)
     failures: list[BaseException] = field(default_factory=list)
@@ -161,7 +161,7 @@ class Asker:
 
 
 class Party:
-    """A client connection. Implements `sidecar.exclusive.interfaces.Producing`."""
+    """A client connection. Implements `sidecar.exclusive.producing.Producing`."""
 
     def __init__(self, room: Room, connection: int, client_id: str, producer_id: int) -> None:
         self.governed = ProducingState()
@@ -337,7 +337,7 @@ async def composed(
     """The room of these parts, until the end: then everything sent was answered, and nothing unexpected was raised."""
     forwarder, told = Forwarder(parts.upstream, linger=0, buffer_bytes=64 * 1024 * 1024), Told()
     environment = Environment(
-        parts.node_services(epoch_records), forwarder, parts.tasks, told, NameResolver(), parts.nodes,
+        parts.node_services(epoch_records), forwarder, parts.tasks, cast(Any, told), NameResolver(), parts.nodes,
         reconnect_grace=grace, disconnect_grace=disconnect_grace, queue_limit=100,
     )  # fmt: skip
     governed = GovernedTopics(environment)

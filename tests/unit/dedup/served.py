@@ -200,7 +200,7 @@ def ids_by_name(found: Saved | None) -> dict[bytes, int]:
 
 
 class Node:
-    """Implements `IdsHooks`, and as its own forwarder `Shipper`. `fences`: how often its ids asked for one."""
+    """As `OwnershipReports`, and as its own forwarder `Shipper`. `fences`: how often its ids asked for one."""
 
     def __init__(
         self, world: World, upstream: DirectUpstream, store: Store, changelog: Changelog, names_limit: int
@@ -345,7 +345,7 @@ class Node:
     def released(self, size: int) -> None:
         self.held -= size
 
-    # `IdsHooks`
+    # As `OwnershipReports`
 
     def _fence_wanted(self) -> None:
         self.fences += 1

@@ -270,7 +270,7 @@ async def test_a_node_counts_on_from_the_number_that_a_rebuilt_one_knew_of() -> 
 
 
 class PaperTopic:
-    """A snapshot topic, and everything else that saving needs. Implements `IdsHooks`."""
+    """A snapshot topic, and everything else that saving needs. As `OwnershipReports`."""
 
     def __init__(self) -> None:
         self.log: list[RawRecord] = []

@@ -40,8 +40,8 @@ def test_renewed_fences_are_counted_by_cause_and_only_early_ones_are_logged() ->
     metrics = NodeMetrics({}, "1.0")
     hooks = NodeHooks(metrics, log_limit=3)
     with capture_logs() as logged:
-        hooks.fence_renewed("orders", None)
-        hooks.fence_renewed("orders", Cause.REPLICAS)
+        hooks.ownership.fence_renewed("orders", None)
+        hooks.ownership.fence_renewed("orders", Cause.REPLICAS)
     assert [(event["event"], event["reason"]) for event in logged] == [("fence_renewed", "a replica was added")]
     renewals = {cause: count for (cause,), count in metrics.counted["fence_renewals"].items()}
     assert renewals == {"log_start": 0, "lost": 0, "replicas": 1, "time": 1}

@@ -9,7 +9,7 @@ import secrets
 from collections.abc import Collection
 from dataclasses import dataclass, field
 from itertools import count
-from typing import Any
+from typing import Any, cast
 
 from metadata.nodes import LiveNodes
 from metadata.ownership import Ownership
@@ -49,7 +49,7 @@ def keys(*names: str) -> list[Key]:
 
 @dataclass
 class Told:
-    """What the room tells the node. Implements `sidecar.resources.coordinator.ClaimEvents`."""
+    """What the room tells the node. As `OwnershipReports`."""
 
     outcomes: list[tuple[str, int]] = field(default_factory=list)
     grants: list[tuple[str, int, int, str, str | None]] = field(default_factory=list)
@@ -228,7 +228,7 @@ class Cluster:
         tasks, nodes = Tasks(unexpected.append), NodeDirectory(NodeAddress(node_id, "127.0.0.1", 1))
         parts = Parts(node_id, boot, "c", gates, upstream, store, changelog, tasks, nodes, unexpected)
         coordinator = Coordinator(
-            parts.node_services(), nodes, tasks, told, ClaimLimits(100),
+            parts.node_services(), nodes, tasks, cast(Any, told), ClaimLimits(100),
             reconnect_grace=reconnect_grace, disconnect_grace=disconnect_grace,
         )  # fmt: skip
         asserted = Asserted(nodes)
