@@ -3,7 +3,7 @@ session: this shuts out every session that wrote to the whole topic, and every s
 """
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from sidecar.changelog import FAILURES, SlotName
 from sidecar.dedup.topic import TopicIds
@@ -25,14 +25,11 @@ class MasterSlot:
     `idle`: partitions of which nothing is under way any more since this was looked at last.
     """
 
-    def __init__(
-        self, name: str, environment: Environment, is_live: Callable[[str], bool], fence_wanted: Callable[[], None]
-    ) -> None:
-        """`is_live`, `fence_wanted`: as of `PolicyIds`, for all partitions."""
+    def __init__(self, name: str, environment: Environment, policy_ids: PolicyIds) -> None:
         self.name = name
         self.serving = False
         self.upkeep = Upkeep(environment.terms, environment.changelog.clock)
-        self.policy_ids = PolicyIds(name, environment, is_live, fence_wanted, by_partition=True)
+        self.policy_ids = policy_ids
         self.idle: set[int] = set()
         self._env = environment
         self._scope = SlotScope(name)

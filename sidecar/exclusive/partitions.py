@@ -15,6 +15,7 @@ from sidecar.exclusive.answers import MOVED
 from sidecar.exclusive.environment import Environment
 from sidecar.exclusive.master import MasterSlot
 from sidecar.exclusive.offers import Offer
+from sidecar.exclusive.policy_ids import PolicyIds
 from sidecar.exclusive.refusals import Refusals
 from sidecar.exclusive.slots import SlotScope
 from sidecar.exclusive.topic import GovernedTopic
@@ -36,7 +37,8 @@ class PartitionedTopic:
         self.refusals = refusals
         self.is_dropped = False
         """As of `GovernedTopic`."""
-        self.master = MasterSlot(name, environment, self._is_live, self.fence_wanted)
+        ids = PolicyIds(name, environment, self._is_live, self.fence_wanted, by_partition=True)
+        self.master = MasterSlot(name, environment, ids)
         self.partitions: dict[int, GovernedTopic] = {}
         self._env = environment
         for entry in environment.changelog.view.of_topic(name):

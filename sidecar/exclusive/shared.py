@@ -18,12 +18,11 @@ from typing import Final
 
 from metadata.ownership import AccessMode
 from sidecar.changelog import FAILURES, SlotName, shared_slot
-from sidecar.dedup.topic import TopicIds
 from sidecar.exclusive.answers import MOVED, failure_of
 from sidecar.exclusive.bindings import FOREIGN, may_be
 from sidecar.exclusive.environment import Environment
 from sidecar.exclusive.offers import Offer
-from sidecar.exclusive.policy_ids import begin_ids
+from sidecar.exclusive.policy_ids import PolicyIds, begin_ids
 from sidecar.exclusive.refusals import Refusals
 from sidecar.exclusive.requests import Memory, Purpose, Request
 from sidecar.exclusive.resource import Resource
@@ -108,7 +107,7 @@ class SharedSession(Resource):
         master = sessions.master
         if master is None or self.is_leaving:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "the topic is about to be served by another node")
-        ids = sessions.ids()
+        ids = sessions.policy_ids.now
         request = Request(
             Purpose.WRITE_BESIDE,
             self.session,
@@ -174,15 +173,15 @@ class SharedSession(Resource):
 
 @dataclass(eq=False)
 class SharedSessions:
-    """The shared sessions of one topic on the node that serves it. `ids` returns its sequence ids, if it has any.
-    `share_anew` fences the topic as a whole, if that is still due for the master slot that this node has at that time.
+    """The shared sessions of one topic on the node that serves it. `share_anew` fences the topic as a whole, if that is
+    still due for the master slot that this node has at that time.
     """
 
     topic: str
     env: Environment
     upkeep: Upkeep
     refusals: Refusals
-    ids: Callable[[], TopicIds | None]
+    policy_ids: PolicyIds
     share_anew: Callable[[Callable[[TakenSlot], bool]], Awaitable[None]]
     master: TakenSlot | None = None
     awaited_until: float = 0.0

@@ -114,8 +114,10 @@ class GovernedTopic(Resource):
         self.is_dropped = False
         """The topic lost its policy: this object grants nothing any more."""
         self.taken: TakenSlot | None = None
-        self.shared = SharedSessions(name, environment, upkeep, refusals, lambda: self.ids, self.share_anew)
-        self._ids = PolicyIds(name, environment, self.is_live, self.fence_wanted) if master is None else None
+        self.policy_ids = (
+            PolicyIds(name, environment, self.is_live, self.fence_wanted) if master is None else master.policy_ids
+        )
+        self.shared = SharedSessions(name, environment, upkeep, refusals, self.policy_ids, self.share_anew)
         self._stored_queue: tuple[str, ...] = ()
         self._lost: SlotEpoch | None = None
         """The dropped epoch, whose positions the session's next one begins with."""
@@ -158,7 +160,7 @@ class GovernedTopic(Resource):
     @property
     def ids(self) -> TopicIds | None:
         """The sequence ids; None if the policy has no deduplication."""
-        return self._ids.now if self._ids is not None else self._master.ids if self._master is not None else None
+        return self.policy_ids.now
 
     @property
     def current(self) -> Held | None:
@@ -812,8 +814,8 @@ class GovernedTopic(Resource):
         await self.shared.quiet()
         self.shared.close(MOVED)
         try:
-            if self._ids is not None:
-                await self._ids.save()
+            if self._master is None:
+                await self.policy_ids.save()
         finally:
             self.serving = False
             self.taken = None
@@ -825,7 +827,7 @@ class GovernedTopic(Resource):
 
     def policy_changed(self) -> None:
         """Apply a changed policy: shared sessions may have to stop, deduplication begins or ends."""
-        if self._ids is not None and self._ids.follow_policy():
+        if self.policy_ids.follow_policy():
             self.reopen()
         if self.shared.master is not None and self._env.mode_of(self.name) is not AccessMode.SHARED:
             self.shared.dismiss()
