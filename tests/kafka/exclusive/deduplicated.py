@@ -35,3 +35,11 @@ async def write(party: Party, topic: str, *ids: int, **options: object) -> tuple
             result = await party.begin(topic, ids=list(ids), **options)  # type: ignore[arg-type]
         if result.error != 5:
             return result.error, result.base_offset
+
+
+async def come_and_go(room: Room, topic: str, numbers: range) -> None:
+    """One session after the other under a name of its own, every second one without idempotence."""
+    for number in numbers:
+        party = room.connect(f"worker-{number}", plain=bool(number % 2))
+        assert (await write(party, topic, 1))[0] == 0
+        party.close()

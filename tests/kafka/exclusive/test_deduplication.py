@@ -3,14 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import tracemalloc
+from collections import deque
+from pathlib import Path
 
 import pytest
 
+from metadata import nodes
+from metadata.ownership import AccessMode
+from sidecar.dedup.topic import TopicIds
+from sidecar.exclusive import bindings, records, shared, succession
 from tests.conftest import Unique
-from tests.kafka.exclusive.deduplicated import deduplicated, log_of, write
+from tests.kafka.exclusive.deduplicated import come_and_go, deduplicated, log_of, write
 from tests.kafka.exclusive.room import HeldAnswers, Room, free, open_room, until
 from tests.kafka.gates import forget_redis
 from tests.services import Services
+
+ROOT, PRODUCT = Path(__file__).parents[3], ("sidecar", "metadata")
+_FULL = 150
+"""Sessions, after which every list of them has as many as it may."""
 
 
 @pytest.fixture
@@ -219,3 +231,45 @@ async def test_a_node_that_takes_over_knows_what_another_one_wrote(
         assert values == ["5", "6", "5", "6", *(["1"] if snapshot else []), "7", "7"]
         if snapshot:
             assert second.told.recovered[0] == 1  # the one record behind the snapshot
+
+
+# Sessions that come and go --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+async def test_sessions_that_come_and_go_take_no_memory_once_every_list_of_them_is_full(
+    room: Room, services: Services, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = await deduplicated(room, services, mode=AccessMode.SHARED)
+    ids = room.topic(topic).ids
+    assert ids is not None
+    room.sent = deque(maxlen=10)  # the test's own memory
+    monkeypatch.setattr(shared, "POOL", 2)
+    monkeypatch.setattr(succession, "_LEFT_KEPT_SHARED", 3)
+    monkeypatch.setattr(records, "_FORMER_KEPT", 5)
+    monkeypatch.setattr(bindings, "_FIRST_KEPT", 10)
+    ids.services = ids.services._replace(names_limit=20)
+    tracemalloc.start()
+    try:
+        await come_and_go(room, topic, range(_FULL))
+        before = await kept(room, ids)
+        await come_and_go(room, topic, range(_FULL, 2 * _FULL))
+        grown = await kept(room, ids) - before
+    finally:
+        tracemalloc.stop()
+    assert len(ids.of(0).marks) <= 20
+    assert grown < 25 * _FULL, f"{grown} bytes: the least that a session can leave behind takes more"
+
+
+async def kept(room: Room, ids: TopicIds) -> int:
+    """Bytes that the product keeps, once what is only kept for a while is gone. Timers that were cancelled are not
+    counted: the event loop keeps some of them until they are due. What heartbeats say is remembered up to a bound: it
+    grows with time, not with sessions.
+    """
+    nodes._decoded.cache_clear()
+    room.gates.passed.clear()
+    await ids.save_all()
+    await ids.forget_gone()
+    gc.collect()
+    traces = tracemalloc.take_snapshot().filter_traces([tracemalloc.Filter(True, f"{ROOT}/{of}/*") for of in PRODUCT])
+    return sum(found.size for found in traces.statistics("filename"))

@@ -5,27 +5,18 @@ What gates, marks and recovery decide is in `tests/unit/dedup`.
 
 from __future__ import annotations
 
-import gc
-import tracemalloc
 from collections import deque
-from pathlib import Path
 
 import pytest
 
-from metadata import nodes
 from metadata.ownership import AccessMode
 from sidecar.dedup.marks import Mark
 from sidecar.dedup.topic import TopicIds
-from sidecar.exclusive import bindings, records, shared, succession
 from sidecar.exclusive.policies import PolicyFields, Scope
-from tests.kafka.exclusive.deduplicated import write
+from tests.kafka.exclusive.deduplicated import come_and_go, write
 from tests.kafka.exclusive.room import Party, Room, free, until
 from tests.unit.exclusive.world import World
 from tests.wait import wait_until
-
-ROOT, PRODUCT = Path(__file__).parents[3], ("sidecar", "metadata")
-_FULL = 150
-"""Sessions, after which every list of them has as many as it may."""
 
 
 @pytest.fixture
@@ -299,48 +290,3 @@ async def test_many_short_lived_sessions_of_many_names_leave_a_bounded_trace(
     assert len(ids.of(0).marks) == number
     await ids.save_all()
     assert all(ids.is_covered(entry.value.producer_id, entry.value.producer_epoch) for entry in opened.values())
-
-
-async def come_and_go(room: Room, topic: str, numbers: range) -> None:
-    """One session after the other under a name of its own, every second one without idempotence."""
-    for number in numbers:
-        party = room.connect(f"worker-{number}", plain=bool(number % 2))
-        assert (await write(party, topic, 1))[0] == 0
-        party.close()
-
-
-@pytest.mark.slow
-async def test_sessions_that_come_and_go_take_no_memory_once_every_list_of_them_is_full(
-    room: Room, beside: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    ids = ids_of(room, beside)
-    room.sent = deque(maxlen=10)  # the test's own memory
-    monkeypatch.setattr(shared, "POOL", 2)
-    monkeypatch.setattr(succession, "_LEFT_KEPT_SHARED", 3)
-    monkeypatch.setattr(records, "_FORMER_KEPT", 5)
-    monkeypatch.setattr(bindings, "_FIRST_KEPT", 10)
-    ids.services = ids.services._replace(names_limit=20)
-    tracemalloc.start()
-    try:
-        await come_and_go(room, beside, range(_FULL))
-        before = await kept(room, ids)
-        await come_and_go(room, beside, range(_FULL, 2 * _FULL))
-        grown = await kept(room, ids) - before
-    finally:
-        tracemalloc.stop()
-    assert len(ids.of(0).marks) <= 20
-    assert grown < 25 * _FULL, f"{grown} bytes: the least that a session can leave behind takes more"
-
-
-async def kept(room: Room, ids: TopicIds) -> int:
-    """Bytes that the product keeps, once what is only kept for a while is gone. Timers that were cancelled are not
-    counted: the event loop keeps some of them until they are due. What heartbeats say is remembered up to a bound: it
-    grows with time, not with sessions.
-    """
-    nodes._decoded.cache_clear()
-    room.gates.passed.clear()
-    await ids.save_all()
-    await ids.forget_gone()
-    gc.collect()
-    traces = tracemalloc.take_snapshot().filter_traces([tracemalloc.Filter(True, f"{ROOT}/{of}/*") for of in PRODUCT])
-    return sum(found.size for found in traces.statistics("filename"))
