@@ -9,18 +9,16 @@ import pytest
 
 from metadata.ownership import AccessMode
 from sidecar.exclusive import shared
-from sidecar.exclusive.policies import PolicyFields
 from tests.conftest import StartNode, Unique
 from tests.kafka.exclusive.checked import CheckedProducer
 from tests.kafka.exclusive.conftest import Connect, governed_in
 from tests.kafka.exclusive.producers import RawProducer, fetch_batches
-from tests.kafka.exclusive.room import Party, Room, open_room, until
-from tests.kafka.gates import REDIS_AWAY
+from tests.kafka.exclusive.room import Room, open_room, until
 from tests.logs import read_log
 from tests.rest import Rest, govern
 from tests.services import Services
 from tests.topics import create_topic
-from tests.wait import wait_for, wait_for_async
+from tests.wait import wait_for
 
 OK, BUSY, AGAIN, REFUSED, GAP, STALE_EPOCH, FENCED = 0, 5, 7, 44, 45, 47, 90
 ALONE, WAITING, FENCING = "mode=exclusive", "mode=wait_for_exclusive", "mode=exclusive_with_fencing"
@@ -61,40 +59,6 @@ def test_sessions_write_beside_each_other_and_kafka_judges_the_sequences_of_each
     assert not writers & {one.producer_id, two.producer_id}, "nobody's own producer id is in the log"
     assert rest.topic(topic)["owner"] is None
     assert rest.topic(topic)["generation"] == 0
-
-
-async def test_a_session_that_comes_back_goes_on_with_its_sequences(room: Room, services: Services) -> None:
-    topic = await governed_in(room, services, mode=AccessMode.SHARED)
-    one, other = room.connect("one"), room.connect("other")
-    assert [await one.send(topic, value) for value in (b"0", b"1")] == [OK, OK]
-    one.close()
-    await until(lambda: other.send(topic, b"x"))
-    again = room.connect("one", producer_id=one.producer_id)
-    assert await again.send(topic, b"1", sequence=1) == OK, "a repeat"
-    assert await again.send(topic, b"2", sequence=2) == OK
-    assert await asyncio.to_thread(read_log, services.kafka_bootstrap, topic) == [b"0", b"1", b"x", b"2"]
-
-
-async def test_a_client_that_raised_its_own_epoch_begins_again_at_0(room: Room, services: Services) -> None:
-    topic = await governed_in(room, services, mode=AccessMode.SHARED)
-    one = room.connect("one")
-    assert [await one.send(topic, value) for value in (b"0", b"1")] == [OK, OK]
-    assert await one.send(topic, b"2", sequence=0, epoch=1) == OK
-    assert await one.send(topic, b"0", sequence=0, partition=1, epoch=0) == OK, "partition by partition, as Java does"
-    assert await one.send(topic, b"late", sequence=2, epoch=0) == STALE_EPOCH
-    assert await asyncio.to_thread(read_log, services.kafka_bootstrap, topic) == [b"0", b"1", b"2"]
-
-
-def test_what_a_session_wrote_before_the_topic_was_governed_counts(
-    services: Services, connect: Connect, rest: Rest
-) -> None:
-    topic = create_topic(services.kafka_bootstrap)
-    one = connect("one")
-    assert [one.send(topic, value, sequence=index).error for index, value in enumerate([b"0", b"1"])] == [OK, OK]
-    govern(rest, topic, "shared")
-    assert one.send(topic, b"3", sequence=3).error == GAP
-    assert one.send(topic, b"2", sequence=2).error == OK
-    assert read_log(services.kafka_bootstrap, topic) == [b"0", b"1", b"2"]
 
 
 @pytest.mark.parametrize("mode", ["shared", "exclusive"])
@@ -143,41 +107,6 @@ async def test_short_lived_plain_sessions_leave_no_slot_behind(room: Room, servi
         party.close()
     assert len(slots_of(room, topic)) <= 2
     assert await asyncio.to_thread(read_log, services.kafka_bootstrap, topic) == [b"%d" % n for n in range(40)]
-
-
-async def test_no_more_sessions_than_the_limit_at_the_same_time(
-    room: Room, services: Services, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(shared, "POOL", 1)
-    monkeypatch.setattr(shared, "SESSIONS_LIMIT", 2)
-    topic = await governed_in(room, services, mode=AccessMode.SHARED)
-    one, two, three = room.connect("one"), room.connect("two"), room.connect("three")
-    assert [await party.send(topic, b"0") for party in (one, two)] == [OK, OK]
-    answer = await three.begin(topic, b"0")
-    message = f"{topic} has 2 shared producers already: try again when one has left"
-    assert (answer.error, answer.message) == (REFUSED, message)
-    one.close()
-    await until(lambda: three.send(topic, b"1", sequence=1))
-
-
-async def test_many_sessions_at_once_open_their_slots_side_by_side(room: Room, services: Services) -> None:
-    topic = await governed_in(room, services, mode=AccessMode.SHARED)
-    parties = [room.connect(f"party {number}") for number in range(30)]
-    for turn in range(2):
-        await asyncio.gather(*[retried(party, topic, turn) for party in parties])
-    assert len(slots_of(room, topic)) == 30
-    assert len(await asyncio.to_thread(read_log, services.kafka_bootstrap, topic)) == 60
-
-
-async def retried(party: Party, topic: str, sequence: int) -> None:
-    """As clients do: on a busy machine a batch is told after two seconds that its slot is still being opened."""
-
-    async def is_answered() -> bool:
-        code = await party.send(topic, b"%d" % party.connection_id, sequence=sequence)
-        assert code in (OK, BUSY)
-        return code == OK
-
-    await wait_for_async(is_answered, "a slot")
 
 
 # With those who want the topic alone ---------------------------------------------------------------------------------
@@ -262,44 +191,6 @@ async def test_an_owner_that_comes_back_first_goes_on_and_behind_a_shared_write_
     assert (await room.idle(topic)).generation == 2
 
 
-async def test_sessions_beside_each_other_that_a_fencer_deposes_are_named(room: Room, services: Services) -> None:
-    topic = await governed_in(room, services, mode=AccessMode.SHARED)
-    one, two, fencer = room.connect("one"), room.connect("two"), room.connect(f"fencer;{FENCING}")
-    assert (await one.send(topic, b"1"), await two.send(topic, b"2")) == (OK, OK)
-    await until(lambda: fencer.send(topic, b"f", sequence=0))
-    ((taken, lost, by),) = room.told.depositions
-    assert (taken, set(lost)) == (topic, {f"pid:{each.producer_id}" for each in (one, two)})
-    assert by.client_id == "fencer"
-
-
-async def test_a_session_keeps_its_sequences_from_sharing_to_owning_and_back(room: Room, services: Services) -> None:
-    topic = await governed_in(room, services, mode=AccessMode.SHARED)
-    party = room.connect("party")
-    assert [await party.send(topic, b"%d" % index) for index in range(3)] == [OK] * 3
-    party.close()
-    owner = room.connect(f"party;{FENCING}", producer_id=party.producer_id)
-    await until(lambda: owner.send(topic, b"3", sequence=3))
-    assert await owner.send(topic, b"2", sequence=2) == 46, "a repeat from before"
-    owner.close()
-    again = room.connect(f"party;{ALONE}", producer_id=party.producer_id)
-    await until(lambda: again.send(topic, b"4", sequence=4))
-    log = await asyncio.to_thread(read_log, services.kafka_bootstrap, topic)
-    assert log == [b"%d" % index for index in range(5)]
-
-
-async def test_shared_producers_become_rivals_where_the_policy_changes(room: Room, services: Services) -> None:
-    topic = await governed_in(room, services, mode=AccessMode.SHARED)
-    one, two = room.connect("one"), room.connect("two")
-    assert [await party.send(topic, b"0") for party in (one, two)] == [OK, OK]
-    await room.govern(topic, AccessMode.EXCLUSIVE)
-    await until(lambda: two.send(topic, b"alone", sequence=1))
-    assert await one.send(topic, b"1") == REFUSED
-    await room.govern(topic, AccessMode.SHARED)
-    assert await one.send(topic, b"1") == REFUSED, "who owns it owns it until it leaves"
-    two.close()
-    await until(lambda: one.send(topic, b"2", sequence=3))
-
-
 # By a client's own word ----------------------------------------------------------------------------------------------
 
 
@@ -317,53 +208,6 @@ def test_a_client_that_asks_for_a_mode_makes_its_topic_governed(
     owner.close()
     wait_for(lambda: ordinary.send(topic, b"2").error == OK, "everybody to write again")
     assert read_log(services.kafka_bootstrap, topic) == [b"0", b"1", b"2"]
-
-
-def test_a_mode_on_a_topic_that_is_not_there_or_never_governed_is_refused(connect: Connect, rest: Rest) -> None:
-    asking = connect(f"asking;{ALONE}")
-    assert asking.send("not-there", b"0", sequence=0).error == 3
-    assert asking.send("no topic's name", b"0", sequence=0).error in (3, 17)
-    refused = asking.send("__consumer_offsets", b"0", sequence=0)
-    assert refused.error == REFUSED
-    assert refused.message == (
-        "__consumer_offsets is an internal topic: it cannot be governed; leave the mode out of client.id"
-    )
-    assert rest.call("GET", "/v1/topics/not-there")[0] == 404
-
-
-async def test_an_admins_policy_comes_before_a_clients_word(room: Room, services: Services) -> None:
-    topic = await asyncio.to_thread(create_topic, services.kafka_bootstrap)
-    catalog = room.governed.env.catalog
-    assert await asyncio.gather(*[catalog.govern(topic) for _ in range(5)]) == [None] * 5
-    assert catalog.version == 2, "once: Redis chose this node, and then gave the change its version"
-    assert await catalog.set(topic, PolicyFields(AccessMode.EXCLUSIVE)) == PolicyFields(AccessMode.EXCLUSIVE)
-    assert await catalog.govern(topic) is None
-    assert catalog.book.exact(topic) == PolicyFields(AccessMode.EXCLUSIVE)
-
-
-async def test_an_admins_policy_that_comes_in_between_stands(services: Services, unique: Unique) -> None:
-    cluster, kafka, redis = unique("s"), services.kafka_bootstrap, services.redis_url
-    async with open_room(kafka, redis, cluster) as first, open_room(kafka, redis, cluster, node_id=2) as second:
-        topic = await asyncio.to_thread(create_topic, kafka)
-        gate = first.gates.hold("set_policy")
-        asked = asyncio.create_task(first.governed.env.catalog.govern(topic))
-        await gate.reached()
-        exclusive = PolicyFields(AccessMode.EXCLUSIVE)
-        await second.governed.env.catalog.set(topic, exclusive)
-        gate.open()
-        refused = await asked
-        assert refused is not None
-        assert refused.code == 5, "it is governed already: come again"
-        assert [room.governed.env.catalog.book.exact(topic) for room in (first, second)] == [exclusive, exclusive]
-
-
-async def test_while_redis_is_away_no_client_makes_a_topic_governed(room: Room, services: Services) -> None:
-    topic = await asyncio.to_thread(create_topic, services.kafka_bootstrap)
-    room.gates.fail("policies", REDIS_AWAY)
-    refused = await room.governed.env.catalog.govern(topic)
-    assert refused is not None
-    assert refused.code == 5
-    assert room.governed.env.catalog.book.effective(topic) is None
 
 
 # Nodes that come and go ---------------------------------------------------------------------------------------------
@@ -389,27 +233,6 @@ async def test_a_node_that_lost_the_topic_opens_no_slot_any_more(services: Servi
         await until(lambda: owner.send(topic, b"2", sequence=1))
         await until(lambda: writer.send(topic, b"w", sequence=1), 6)
         assert await asyncio.to_thread(read_log, kafka, topic) == [b"0", b"1", b"2"]
-
-
-async def test_who_wants_the_topic_alone_waits_for_those_who_may_come_back_from_a_dead_node(
-    services: Services, unique: Unique
-) -> None:
-    cluster = unique("s")
-    kafka, redis = services.kafka_bootstrap, services.redis_url
-    async with open_room(kafka, redis, cluster, grace=30.0) as first:
-        topic = await governed_in(first, services, mode=AccessMode.SHARED)
-        writer = first.connect("writer")
-        assert await writer.send(topic, b"0") == OK
-    async with open_room(kafka, redis, cluster, node_id=2, grace=30.0) as second:
-        rival = second.connect(f"rival;{ALONE}")
-        answer = await rival.begin(topic, b"r")
-        assert (answer.error, answer.message) == (
-            AGAIN, "shared producers of this topic may still come back from another node",
-        )  # fmt: skip
-        back = second.connect("writer", producer_id=writer.producer_id)
-        await until(lambda: back.send(topic, b"1", sequence=1))
-        assert await rival.send(topic, b"r", sequence=0) == REFUSED
-        assert await asyncio.to_thread(read_log, kafka, topic) == [b"0", b"1"]
 
 
 def test_shared_sessions_go_on_at_another_node_when_their_own_is_killed(

@@ -96,6 +96,21 @@ async def test_the_other_connections_of_an_owner_keep_the_topic_through_a_takeov
     await free(room, topic)
 
 
+async def test_a_takeover_that_is_slow_keeps_no_client_waiting_and_is_one_however_often_it_tries(
+    room: Room, topic: str, world: World
+) -> None:
+    owner, gate = room.connect("owner"), room.gates.hold("InitProducerId")
+    first = owner.begin(topic, b"0", sequence=0)
+    await gate.reached()
+    async with asyncio.timeout(5):
+        assert (await first).error == BUSY  # after two seconds
+    assert [await owner.send(topic, b"0", sequence=0) for _ in range(3)] == [BUSY] * 3
+    gate.open()
+    await until(lambda: owner.send(topic, b"0", sequence=0))
+    assert len(room.told.takeovers) == 1
+    assert await world.log(topic) == [b"0"]
+
+
 async def test_a_batch_whose_client_went_while_it_was_held_is_not_appended(
     room: Room, topic: str, world: World
 ) -> None:
