@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sidecar.gateway.metadata import served_versions
@@ -16,6 +16,7 @@ from sidecar.protocol.calls.admin import FEATURES, ServedVersions
 from sidecar.protocol.messages.cluster import API_VERSIONS
 from sidecar.protocol.primitives import MalformedFrameError
 from tests.unit.protocol import kio_entities as kio
+from tests.unit.protocol.examples import examples
 
 every_version = pytest.mark.parametrize("version", range(5))
 _I16 = st.integers(-(2**15), 2**15 - 1)
@@ -24,7 +25,7 @@ _RANGES = st.lists(st.builds(VersionRange, _I16, _I16, _I16), max_size=80)
 
 @every_version
 @given(data=st.data())
-@settings(max_examples=30)
+@examples(12)
 def test_a_request_tells_the_clients_software_from_version_3_on(version: int, data: st.DataObject) -> None:
     request = data.draw(kio.messages(kio.entity(18, version, "request")))
     frame = kio.request_frame(request)
@@ -46,7 +47,7 @@ def test_junk_raises_nothing_but_malformed(junk: bytes) -> None:
 
 @every_version
 @given(ranges=_RANGES)
-@settings(max_examples=30)
+@examples(12)
 def test_an_answer_announces_ranges_and_no_features_by_itself(version: int, ranges: list[VersionRange]) -> None:
     frame = api_versions.encode_answer(7, version, ranges)
     answer = kio.answer_of(kio.entity(18, version, "response"), frame)
@@ -59,7 +60,7 @@ def test_an_answer_announces_ranges_and_no_features_by_itself(version: int, rang
 
 @pytest.mark.parametrize("version", FEATURES)
 @given(data=st.data())
-@settings(max_examples=30)
+@examples(12)
 def test_features_are_announced_as_a_broker_wrote_them_in_that_version(version: int, data: st.DataObject) -> None:
     answer = data.draw(kio.messages(kio.entity(18, version, "response")))
     theirs, call = kio.answer_frame(answer), FEATURES[version]

@@ -10,7 +10,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sidecar.protocol import batch, compiled, produce
@@ -20,6 +20,7 @@ from sidecar.protocol.primitives import MalformedFrameError
 from sidecar.protocol.produce import ProducePart, ProduceRequest, ProduceResult
 from sidecar.protocol.produce_upstream import encode_request
 from tests.unit.protocol import kio_entities as kio
+from tests.unit.protocol.examples import examples
 
 pytestmark = pytest.mark.skipif(
     compiled.COMPILED is None, reason="nothing was compiled: no Cython, no C compiler, or ruled out"
@@ -84,7 +85,7 @@ def test_more_partitions_than_a_request_may_name_are_left_to_the_other_twin(vers
 
 
 @every_version
-@settings(max_examples=100)
+@examples(40)
 @given(data=st.data())
 def test_both_walk_alike_whatever_comes(version: int, data: st.DataObject) -> None:
     if data.draw(st.booleans()):
@@ -139,7 +140,7 @@ def test_no_error_is_an_acknowledgement(version: int) -> None:
 
 
 @every_version
-@settings(max_examples=100)
+@examples(40)
 @given(data=st.data())
 def test_both_read_answers_alike_whatever_comes(version: int, data: st.DataObject) -> None:
     if data.draw(st.booleans()):
@@ -195,7 +196,7 @@ def test_a_long_record_is_left_to_the_other_twin() -> None:
     assert alike(lambda: read_numbers(found)) == (4711, 5, 77, 1, NOW)
 
 
-@settings(max_examples=400)
+@examples(160)
 @given(data=st.data())
 def test_both_read_numbers_alike_whatever_comes(data: st.DataObject) -> None:
     found = a_batch(data.draw(st.integers(1, 3)), data.draw(st.binary(max_size=80)))

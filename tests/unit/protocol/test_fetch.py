@@ -8,7 +8,7 @@ import struct
 from typing import Any
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from sidecar.protocol import fetch
@@ -16,6 +16,7 @@ from sidecar.protocol.leaders import Leader
 from sidecar.protocol.primitives import MalformedFrameError, TaggedFieldsError, without_tags
 from sidecar.protocol.topic_ids import stand_in
 from tests.unit.protocol import kio_entities as kio
+from tests.unit.protocol.examples import examples
 
 VERSIONS = range(4, 19)
 every_version = pytest.mark.parametrize("version", VERSIONS)
@@ -53,7 +54,7 @@ def partitions(message: Any) -> list[tuple[bytes, Any]]:
 
 
 @every_version
-@settings(max_examples=20)
+@examples(8)
 @given(data=st.data())
 def test_a_request_is_walked_to_its_partitions(version: int, data: st.DataObject) -> None:
     request = data.draw(kio.messages(request_class(version), tagged=False))
@@ -76,7 +77,7 @@ def test_a_request_is_walked_to_its_partitions(version: int, data: st.DataObject
 
 
 @every_version
-@settings(max_examples=15)
+@examples(6)
 @given(data=st.data())
 def test_declining_the_session_changes_nothing_else(version: int, data: st.DataObject) -> None:
     request = data.draw(kio.messages(request_class(version), tagged=False))
@@ -88,7 +89,7 @@ def test_declining_the_session_changes_nothing_else(version: int, data: st.DataO
 
 
 @every_version
-@settings(max_examples=15)
+@examples(6)
 @given(data=st.data())
 def test_a_part_of_a_request_has_the_bytes_that_kio_writes(version: int, data: st.DataObject) -> None:
     request = data.draw(kio.messages(request_class(version)).filter(_named_once))
@@ -121,7 +122,7 @@ def _named_once(message: Any) -> bool:
 
 
 @every_version
-@settings(max_examples=5)
+@examples(2)
 @given(data=st.data())
 def test_a_request_cut_off_anywhere_is_malformed(version: int, data: st.DataObject) -> None:
     frame = kio.request_frame(data.draw(kio.messages(request_class(version))))
@@ -135,7 +136,7 @@ def test_a_request_cut_off_anywhere_is_malformed(version: int, data: st.DataObje
 
 
 @every_version
-@settings(max_examples=15)
+@examples(6)
 @given(data=st.data())
 def test_no_damaged_request_raises_anything_but_malformed(version: int, data: st.DataObject) -> None:
     frame = bytearray(kio.request_frame(data.draw(kio.messages(request_class(version)))))
@@ -163,7 +164,7 @@ def _minimal(version: int) -> Any:
 
 
 @every_version
-@settings(max_examples=20)
+@examples(8)
 @given(data=st.data())
 def test_an_answer_is_walked_to_its_partitions(version: int, data: st.DataObject) -> None:
     answer = data.draw(kio.messages(answer_class(version)))
@@ -180,7 +181,7 @@ def test_an_answer_is_walked_to_its_partitions(version: int, data: st.DataObject
 
 
 @every_version
-@settings(max_examples=15)
+@examples(6)
 @given(data=st.data())
 def test_elements_put_together_again_have_the_bytes_that_kio_writes(version: int, data: st.DataObject) -> None:
     answer = data.draw(kio.messages(answer_class(version)).filter(_named_once))
@@ -219,7 +220,7 @@ def test_what_is_refused_unseen_has_no_aborted_transactions_and_the_rest_no_list
 
 
 @every_version
-@settings(max_examples=20)
+@examples(8)
 @given(data=st.data())
 def test_a_partition_without_its_records_tells_of_no_aborted_transactions(version: int, data: st.DataObject) -> None:
     """None where the reader of committed records was told of some, null where Kafka tells of no list."""
@@ -234,7 +235,7 @@ def test_a_partition_without_its_records_tells_of_no_aborted_transactions(versio
 
 
 @every_version
-@settings(max_examples=5)
+@examples(2)
 @given(data=st.data())
 def test_an_answer_cut_off_anywhere_is_malformed(version: int, data: st.DataObject) -> None:
     frame = kio.answer_frame(data.draw(kio.messages(answer_class(version))))
@@ -244,7 +245,7 @@ def test_an_answer_cut_off_anywhere_is_malformed(version: int, data: st.DataObje
 
 
 @every_version
-@settings(max_examples=20)
+@examples(8)
 @given(data=st.data(), name=st.binary(min_size=1, max_size=249), before=st.binary(max_size=9))
 def test_an_answers_first_topic_gets_another_name(
     version: int, data: st.DataObject, name: bytes, before: bytes
@@ -273,7 +274,7 @@ def test_an_answers_first_topic_gets_another_name(
 
 
 @pytest.mark.parametrize("version", range(5, 19))
-@settings(max_examples=20)
+@examples(8)
 @given(data=st.data())
 def test_an_element_goes_to_v11_and_back(version: int, data: st.DataObject) -> None:
     answer = data.draw(kio.messages(answer_class(version)))
@@ -301,7 +302,7 @@ def _aborted_of(partition_class: Any) -> Any:
 
 
 @pytest.mark.parametrize("version", [12, 13, 17, 18])
-@settings(max_examples=30)
+@examples(12)
 @given(data=st.data())
 def test_what_a_consumer_asks_of_a_partition_is_the_same_in_all_versions(version: int, data: st.DataObject) -> None:
     request = data.draw(kio.messages(request_class(version)))
@@ -324,7 +325,7 @@ def test_what_a_consumer_asks_of_a_partition_is_the_same_in_all_versions(version
 
 
 @pytest.mark.parametrize("version", range(12, 19))
-@settings(max_examples=20)
+@examples(8)
 @given(data=st.data())
 def test_who_asks_is_a_replica_or_nobody(version: int, data: st.DataObject) -> None:
     request = data.draw(kio.messages(request_class(version)))
@@ -339,7 +340,7 @@ def test_who_asks_is_a_replica_or_nobody(version: int, data: st.DataObject) -> N
 
 
 @pytest.mark.parametrize("version", range(12, 19))
-@settings(max_examples=20)
+@examples(8)
 @given(data=st.data())
 def test_a_consumers_request_goes_on_without_its_tagged_fields(version: int, data: st.DataObject) -> None:
     request = data.draw(kio.messages(request_class(version)))
@@ -370,7 +371,7 @@ def deeply_untagged(request: Any) -> Any:
 
 
 @pytest.mark.parametrize("version", [12, 16, 18])
-@settings(max_examples=30)
+@examples(12)
 @given(data=st.data())
 def test_what_a_broker_says_of_leaders_is_found_and_removed(version: int, data: st.DataObject) -> None:
     answer = data.draw(kio.messages(answer_class(version)))

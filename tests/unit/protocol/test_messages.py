@@ -10,7 +10,7 @@ from pkgutil import iter_modules
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sidecar.protocol import calls
@@ -20,6 +20,7 @@ from sidecar.protocol.messages import admin, cluster, groups, logs, new_groups, 
 from sidecar.protocol.primitives import MalformedFrameError
 from sidecar.protocol.schema import TAGS, Message
 from tests.unit.protocol import kio_entities as kio
+from tests.unit.protocol.examples import examples
 from tools import messages as tool
 
 TABLES = {package: last for _, apis in tool.MODULES.values() for package, last in apis.items()}
@@ -127,7 +128,7 @@ def test_the_flexible_versions_are_those_of_the_definitions(key: int, version: i
 
 @pytest.mark.parametrize("side", ["request", "response"])
 @every_version
-@settings(max_examples=8)
+@examples(4)
 @given(data=st.data())
 def test_what_kio_wrote_is_read_and_written_again_byte_for_byte(
     key: int, version: int, side: str, data: st.DataObject
@@ -150,7 +151,7 @@ def tagged(value: Any) -> Any:
 
 @pytest.mark.parametrize("side", ["request", "response"])
 @pytest.mark.parametrize(("key", "version"), FLEXIBLE, ids=[f"{kio.PACKAGES[key]}-{at}" for key, at in FLEXIBLE])
-@settings(max_examples=4)
+@examples(2)
 @given(data=st.data())
 def test_a_tagged_field_of_tomorrow_goes_on_with_the_record_of_an_answer_that_has_it(
     key: int, version: int, side: str, data: st.DataObject
@@ -165,7 +166,7 @@ def test_a_tagged_field_of_tomorrow_goes_on_with_the_record_of_an_answer_that_ha
 
 @pytest.mark.parametrize("side", ["request", "response"])
 @every_version
-@settings(max_examples=5)
+@examples(2)
 @given(data=st.data())
 def test_a_frame_cut_off_anywhere_is_malformed(key: int, version: int, side: str, data: st.DataObject) -> None:
     frame = frame_of(side, data.draw(kio.messages(kio.entity(key, version, side))))
@@ -177,7 +178,7 @@ def test_a_frame_cut_off_anywhere_is_malformed(key: int, version: int, side: str
 
 
 @every_version
-@settings(max_examples=8)
+@examples(4)
 @given(data=st.data())
 def test_no_damaged_request_raises_anything_but_malformed(key: int, version: int, data: st.DataObject) -> None:
     frame = bytearray(kio.request_frame(data.draw(kio.messages(kio.entity(key, version, "request")))))

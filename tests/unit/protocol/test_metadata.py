@@ -7,7 +7,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from kio.schema.errors import ErrorCode as KioError
 
@@ -24,6 +24,7 @@ from sidecar.protocol.metadata import (
 )
 from sidecar.protocol.primitives import MalformedFrameError, Reader, at_once
 from tests.unit.protocol import kio_entities as kio
+from tests.unit.protocol.examples import examples
 
 VERSIONS = range(14)
 every_version = pytest.mark.parametrize("version", VERSIONS)
@@ -73,7 +74,7 @@ def decode(frame: bytes, size: int, version: int) -> MetadataRequest:
 
 
 @every_version
-@settings(max_examples=40)
+@examples(16)
 @given(data=st.data())
 def test_a_request_is_read(version: int, data: st.DataObject) -> None:
     request = data.draw(kio.messages(kio.entity(3, version, "request")))
@@ -100,7 +101,7 @@ def test_a_request_is_read(version: int, data: st.DataObject) -> None:
 
 
 @every_version
-@settings(max_examples=5)
+@examples(2)
 @given(data=st.data())
 def test_a_request_cut_off_anywhere_is_malformed(version: int, data: st.DataObject) -> None:
     frame = kio.request_frame(data.draw(kio.messages(kio.entity(3, version, "request"))))
@@ -110,7 +111,7 @@ def test_a_request_cut_off_anywhere_is_malformed(version: int, data: st.DataObje
 
 
 @every_version
-@settings(max_examples=60)
+@examples(24)
 @given(data=st.data())
 def test_no_damaged_request_raises_anything_but_malformed(version: int, data: st.DataObject) -> None:
     frame = bytearray(kio.request_frame(data.draw(kio.messages(kio.entity(3, version, "request")))))
@@ -143,7 +144,7 @@ def test_the_padding_has_no_content_of_which_librdkafka_2_1_steps_over_one_byte_
 
 
 @every_version
-@settings(max_examples=40)
+@examples(16)
 @given(state=cluster_states())
 def test_an_answer_shows_each_partition_with_its_leader_as_only_replica(version: int, state: ClusterState) -> None:
     frame = without_padding(at_once(metadata.answer_steps(7, version, state)), version, len(state.topics))
@@ -210,7 +211,7 @@ def test_the_nodes_question_by_ids_has_the_bytes_that_kio_writes() -> None:
 
 
 @pytest.mark.parametrize("call", [MetadataCall, MetadataByIdCall])
-@settings(max_examples=50)
+@examples(20)
 @given(data=st.data())
 def test_an_answer_of_upstream_is_read(call: type[MetadataCall], data: st.DataObject) -> None:
     answer = data.draw(kio.messages(kio.entity(3, call.api_version, "response")))
@@ -235,7 +236,7 @@ def test_an_answer_of_upstream_is_read(call: type[MetadataCall], data: st.DataOb
     )
 
 
-@settings(max_examples=10)
+@examples(4)
 @given(data=st.data())
 def test_an_answer_of_upstream_cut_off_anywhere_is_a_protocol_error(data: st.DataObject) -> None:
     frame = kio.answer_frame(data.draw(kio.messages(kio.entity(3, 10, "response"))))

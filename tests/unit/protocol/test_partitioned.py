@@ -7,7 +7,7 @@ import dataclasses
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sidecar.protocol import partitioned
@@ -15,6 +15,7 @@ from sidecar.protocol.api import APIS
 from sidecar.protocol.partitioned import TABLES, layout_of
 from sidecar.protocol.primitives import MalformedFrameError, at_once
 from tests.unit.protocol import kio_entities as kio
+from tests.unit.protocol.examples import examples
 
 VERSIONS = [(key, version) for key in TABLES for version in range(APIS[key].first, APIS[key].last + 1)]
 every_version = pytest.mark.parametrize(
@@ -51,7 +52,7 @@ def _without_empty(message: Any) -> Any:
 
 
 @every_version
-@settings(max_examples=15)
+@examples(6)
 @given(data=st.data())
 def test_a_request_is_walked_and_put_together_again(key: int, version: int, data: st.DataObject) -> None:
     request = data.draw(requests(key, version).filter(_named_once))
@@ -70,7 +71,7 @@ def test_a_request_is_walked_and_put_together_again(key: int, version: int, data
 
 
 @every_version
-@settings(max_examples=15)
+@examples(6)
 @given(data=st.data())
 def test_an_answer_is_read_and_put_together_again(key: int, version: int, data: st.DataObject) -> None:
     answer = data.draw(answers(key, version).filter(_named_once))
@@ -101,7 +102,7 @@ def test_a_refusal_carries_its_code_and_nothing_else(key: int, version: int) -> 
 
 
 @every_version
-@settings(max_examples=5)
+@examples(2)
 @given(data=st.data())
 def test_a_frame_cut_off_anywhere_is_malformed(key: int, version: int, data: st.DataObject) -> None:
     layout = layout_of(key, version)
@@ -119,7 +120,7 @@ def test_a_frame_cut_off_anywhere_is_malformed(key: int, version: int, data: st.
 
 
 @every_version
-@settings(max_examples=25)
+@examples(10)
 @given(data=st.data())
 def test_no_damaged_request_raises_anything_but_malformed(key: int, version: int, data: st.DataObject) -> None:
     frame = bytearray(kio.request_frame(data.draw(requests(key, version))))

@@ -9,7 +9,7 @@ from typing import Any, cast
 from uuid import NAMESPACE_URL, UUID, uuid5
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from kio.schema.errors import ErrorCode as KioError
 
@@ -20,6 +20,7 @@ from sidecar.protocol.primitives import MalformedFrameError, TaggedFieldsError, 
 from sidecar.protocol.produce import ProduceResult
 from sidecar.protocol.topic_ids import stand_in, unknown_ids
 from tests.unit.protocol import kio_entities as kio
+from tests.unit.protocol.examples import examples
 
 VERSIONS = range(3, 14)
 every_version = pytest.mark.parametrize("version", VERSIONS)
@@ -103,7 +104,7 @@ def assert_walked(frame: bytes, request: Any, version: int) -> None:
 
 
 @every_version
-@settings(max_examples=20)
+@examples(8)
 @given(data=st.data())
 def test_a_request_is_walked_to_its_records(version: int, data: st.DataObject) -> None:
     request = data.draw(kio.messages(request_class(version)))
@@ -190,7 +191,7 @@ def test_a_request_is_walked_without_tagged_fields_wherever_they_stood() -> None
 
 
 @every_version
-@settings(max_examples=10)
+@examples(4)
 @given(data=st.data())
 def test_a_request_cut_off_anywhere_is_malformed(version: int, data: st.DataObject) -> None:
     frame = kio.request_frame(data.draw(kio.messages(request_class(version))))
@@ -204,7 +205,7 @@ def test_a_request_cut_off_anywhere_is_malformed(version: int, data: st.DataObje
 
 
 @every_version
-@settings(max_examples=20)
+@examples(8)
 @given(data=st.data())
 def test_no_damaged_request_raises_anything_but_malformed(version: int, data: st.DataObject) -> None:
     frame = bytearray(kio.request_frame(data.draw(kio.messages(request_class(version)))))
@@ -277,7 +278,7 @@ def distinct_topics(answer: Any) -> bool:
 
 
 @every_version
-@settings(max_examples=20)
+@examples(8)
 @given(data=st.data())
 def test_an_answer_has_the_bytes_that_kio_writes_and_is_read_again(version: int, data: st.DataObject) -> None:
     answer = without_leaders(data.draw(kio.messages(answer_class(version)).filter(distinct_topics)))
@@ -331,7 +332,7 @@ def test_results_of_one_topic_stand_together_whatever_their_order(version: int) 
 
 
 @every_version
-@settings(max_examples=10)
+@examples(4)
 @given(data=st.data())
 def test_an_answer_cut_off_anywhere_is_malformed(version: int, data: st.DataObject) -> None:
     frame = kio.answer_frame(data.draw(kio.messages(answer_class(version))))
@@ -350,7 +351,7 @@ def test_an_error_code_that_nobody_here_knows_passes_as_a_number() -> None:
 
 
 @every_version
-@settings(max_examples=20)
+@examples(8)
 @given(data=st.data())
 def test_a_part_of_a_request_has_the_bytes_that_kio_writes(version: int, data: st.DataObject) -> None:
     request = data.draw(
@@ -461,7 +462,7 @@ def test_an_answer_says_which_node_leads_and_where_it_is_and_a_reader_finds_it(v
 
 
 @pytest.mark.parametrize("version", [10, 13])
-@settings(max_examples=20)
+@examples(8)
 @given(data=st.data())
 def test_what_any_broker_says_of_leaders_is_read(version: int, data: st.DataObject) -> None:
     answer = data.draw(kio.messages(answer_class(version)).filter(distinct_topics))

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from types import ModuleType
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from sidecar.protocol import _records_pure as pure
@@ -15,6 +15,7 @@ from sidecar.protocol.batch import HEADER_BYTES
 from sidecar.protocol.errors import KafkaError
 from sidecar.protocol.stretches import HEADERS, KEY, VALUE, Columns, Stretch, stretches, unpack
 from tests.slow.pipeline.batches import ID, NAME, Written, encode, named
+from tests.unit.protocol.examples import examples
 
 try:
     from sidecar.protocol import _records as compiled
@@ -100,14 +101,14 @@ def summed(run: list[records.RecordIds]) -> Stretch:
     )  # fmt: skip
 
 
-@settings(max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@examples(120, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(written=sections(), low=st.integers(0, 30), width=st.integers(0, 60))
 def test_stretches_say_what_records_say_one_by_one(written: list[Written], low: int, width: int) -> None:
     assert found(written) == by_the_book(written, 0, 2**31 - 1)
     assert found(written, low=low, high=low + width) == by_the_book(written, low, low + width)
 
 
-@settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@examples(80, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     written=sections(),
     low=st.integers(0, 30),
@@ -161,7 +162,7 @@ def test_another_number_of_records_is_refused_by_both(count: int) -> None:
 
 
 @pytest.mark.skipif(compiled is None, reason="the twin was not compiled: no Cython or no C compiler")
-@settings(max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@examples(120, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(written=sections(), at=st.integers(0, 10_000), byte=st.integers(0, 255))
 def test_both_twins_say_the_same_of_damaged_bytes(written: list[Written], at: int, byte: int) -> None:
     data = bytearray(section(written))

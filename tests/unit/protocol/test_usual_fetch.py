@@ -9,7 +9,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sidecar.protocol import compiled, fetch, usual_fetch
@@ -17,6 +17,7 @@ from sidecar.protocol.fetch_parts import FetchPart, FetchRequest
 from sidecar.protocol.leaders import Leader
 from sidecar.protocol.primitives import MalformedFrameError
 from tests.unit.protocol import kio_entities as kio
+from tests.unit.protocol.examples import examples
 from tests.unit.protocol.test_compiled import damaged
 
 pytestmark = pytest.mark.skipif(
@@ -95,7 +96,7 @@ def test_a_topic_whose_id_is_not_known_is_left_to_the_other_twin(version: int) -
 
 
 @every_version
-@settings(max_examples=100)
+@examples(40)
 @given(data=st.data())
 def test_both_walk_alike_whatever_comes(version: int, data: st.DataObject) -> None:
     if data.draw(st.booleans()):
@@ -156,7 +157,7 @@ def test_an_answer_cut_off_anywhere_or_with_more_behind_it_is_not(version: int) 
 
 
 @every_version
-@settings(max_examples=150)
+@examples(60)
 @given(data=st.data())
 def test_what_is_plain_has_nothing_that_the_other_twin_would_act_on(version: int, data: st.DataObject) -> None:
     if data.draw(st.booleans()):
