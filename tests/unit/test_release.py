@@ -36,9 +36,9 @@ CHANGELOG = """\
 SCRIPTS = [(name, step["run"]) for name, job in JOBS.items() for step in job["steps"] if "run" in step]
 
 
-@pytest.mark.parametrize("workflow", sorted(WORKFLOW.parent.glob("*.yml")), ids=lambda path: path.stem)
-def test_a_workflow_follows_the_schema_of_its_forge(workflow: Path):
-    command = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", "vendor.github-workflows", workflow]
+def test_the_workflows_follow_the_schema_of_their_forge():
+    command = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", "vendor.github-workflows"]
+    command += sorted(map(str, WORKFLOW.parent.glob("*.yml")))
 
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
 

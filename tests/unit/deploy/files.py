@@ -30,11 +30,12 @@ SYSTEMD = ROOT / "deploy" / "systemd"
 SETTINGS = frozenset(f"SIDECAR_{each.name.upper()}" for each in fields(Settings) if each.name != "listener_settings")
 
 Tree = dict[str, Any]
+_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # in C where PyYAML has it: ten times as fast
 
 
 def load_yaml(path: Path) -> Tree:
     """A YAML file with its anchors and merges resolved."""
-    return yaml.safe_load(path.read_text(encoding="utf-8"))
+    return yaml.load(path.read_text(encoding="utf-8"), _LOADER)
 
 
 def load_json(path: Path) -> Tree:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import subprocess
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -72,6 +73,7 @@ def test_promtool_accepts_the_configuration_and_the_rules():
     assert promtool("check", "rules", "--lint=all", "--lint-fatal", RULES).returncode == 0
 
 
+@cache
 def rule_tests() -> list[tuple[str, bool]]:
     """Every case of the unit tests of the rules: the alert and whether it is to fire."""
     cases = [case for test in load_yaml(RULE_TESTS)["tests"] for case in test.get("promql_expr_test", [])]
