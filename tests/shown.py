@@ -59,9 +59,14 @@ _LEAVES_OUT = ("skip", "skipif", "xfail", "slow", "clients")
 """Marks with which a test is skipped, may fail, or is no part of `make test`."""
 
 
+@cache
+def _parsed(text: str) -> ast.Module:
+    return ast.parse(text)
+
+
 def why_not_run(text: str, test: str) -> str | None:
     """Why `make test` would not run a test of a module with this text to its end; None where it would."""
-    tree = ast.parse(text)
+    tree = _parsed(text)
     found = [
         node
         for node in tree.body
