@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from itertools import count
+from pathlib import Path
 
 import pytest
 from confluent_kafka.admin import (  # pyright: ignore[reportPrivateImportUsage]
@@ -102,7 +103,6 @@ class Aged:
     old: tuple[int, int, int]
     """What its first owner's batch was stamped with."""
     owner: RawProducer
-    node: NodeProcess
     late: int | None = None
     """What Kafka answered to a batch of that stamp when the time was over."""
 
@@ -121,7 +121,7 @@ def handed_over(kafka: Kafka, node: NodeProcess, stack: ExitStack) -> Aged:
     second = stack.enter_context(RawProducer(node.bootstrap, "second"))
     second.initialise()
     wait_for(lambda: second.send(topic, b"1", sequence=0).error == OK, "the next owner")
-    return Aged(topic, old, second, node)
+    return Aged(topic, old, second)
 
 
 def freed(kafka: Kafka, node: NodeProcess, stack: ExitStack) -> Aged:
@@ -130,21 +130,6 @@ def freed(kafka: Kafka, node: NodeProcess, stack: ExitStack) -> Aged:
     found.owner.close()
     wait_for(lambda: Rest(node.admin_url).topic(found.topic)["owner"] is None, "the topic to be free")
     return found
-
-
-def adopted(kafka: Kafka, node: NodeProcess, stack: ExitStack) -> Aged:
-    """Its owner went with the node, which was killed, missed for long, and is back."""
-    topic = create_topic(kafka.bootstrap)
-    govern(Rest(node.admin_url), topic)
-    first = stack.enter_context(RawProducer(node.bootstrap, "first"))
-    first.initialise()
-    assert first.send(topic, b"0", sequence=0).error == OK
-    old = stamped(kafka, topic)
-    node.kill()
-    time.sleep(2 * FORGETS_S)
-    node.start()
-    wait_for(lambda: Rest(node.admin_url).topic(topic)["serving_node"] == 1, "the adoption")
-    return Aged(topic, old, first, node)
 
 
 def stamped_by_brokers(kafka: Kafka, node: NodeProcess, stack: ExitStack) -> Aged:
@@ -161,25 +146,16 @@ def stamped_by_brokers(kafka: Kafka, node: NodeProcess, stack: ExitStack) -> Age
         lambda: owner.send(name, b"2", sequence=2, timestamp_ms=ago(FORGETS_S)).error == OK, "the first one behind it"
     )
     assert owner.send(name, b"x", sequence=3, timestamp_ms=ago(FORGETS_S)).error in (INVALID_TIMESTAMP, 5)
-    return Aged(name, old, owner, node)
+    return Aged(name, old, owner)
 
 
 @pytest.fixture(scope="module")
-def mortal_node(kafka: Kafka, services: Services, tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeProcess]:
-    """A node of a cluster of its own that does not wait long for clients of the one before it."""
-    settings = {"RECONNECT_GRACE_MS": "500", "LEASE_MS": "900"}
-    with running_node(tmp_path_factory.mktemp("node"), kafka.bootstrap, services.redis_url, **settings) as process:
-        yield process
-
-
-@pytest.fixture(scope="module")
-def aged(kafka: Kafka, node: NodeProcess, mortal_node: NodeProcess) -> Iterator[dict[Aging, Aged]]:
-    """All of them; they grow old together, the longer while the killed node is missed."""
+def aged(kafka: Kafka, node: NodeProcess) -> Iterator[dict[Aging, Aged]]:
+    """All of them; they grow old together."""
     with ExitStack() as stack:
         found = {aging: aging(kafka, node, stack) for aging in (handed_over, freed, stamped_by_brokers)}
-        found[adopted] = adopted(kafka, mortal_node, stack)
         time.sleep(2 * FORGETS_S)
-        for aging in (handed_over, freed, adopted):  # at once, not when other tests have had their turn
+        for aging in (handed_over, freed):  # at once, not when other tests have had their turn
             found[aging] = replace(found[aging], late=late(kafka, found[aging].topic, found[aging].old))
         yield found
 
@@ -194,16 +170,28 @@ def test_a_fence_outlives_the_memory_of_the_brokers(kafka: Kafka, aged: dict[Agi
 
 
 @pytest.mark.slow
-def test_a_topic_that_nobody_serves_is_adopted_by_a_node(kafka: Kafka, aged: dict[Aging, Aged]) -> None:
+def test_a_topic_that_nobody_serves_is_adopted_by_a_node(kafka: Kafka, services: Services, tmp_path: Path) -> None:
     """The node was killed and missed for so long that its slot gets another producer id: the fence of both stays alive,
     though no client comes.
     """
-    found = aged[adopted]
-    assert found.late == STALE_EPOCH
-    with RawProducer(found.node.bootstrap, "first", found.owner.producer_id) as again:
-        assert again.send(found.topic, b"1", sequence=1).error == OK
-    assert Rest(found.node.admin_url).topic(found.topic)["generation"] == 1
-    assert read_log(kafka.bootstrap, found.topic) == [b"0", b"1"]
+    settings = {"RECONNECT_GRACE_MS": "500", "LEASE_MS": "900"}
+    with running_node(tmp_path, kafka.bootstrap, services.redis_url, **settings) as node:
+        rest, topic = Rest(node.admin_url), create_topic(kafka.bootstrap)
+        govern(rest, topic)
+        with RawProducer(node.bootstrap, "first") as first:
+            first.initialise()
+            assert first.send(topic, b"0", sequence=0).error == OK
+            old = stamped(kafka, topic)
+            node.kill()
+            time.sleep(2 * FORGETS_S)
+            node.start()
+            wait_for(lambda: rest.topic(topic)["serving_node"] == 1, "the adoption")
+        time.sleep(2 * FORGETS_S)
+        assert late(kafka, topic, old) == STALE_EPOCH
+        with RawProducer(node.bootstrap, "first", first.producer_id) as again:
+            assert again.send(topic, b"1", sequence=1).error == OK
+        assert rest.topic(topic)["generation"] == 1
+    assert read_log(kafka.bootstrap, topic) == [b"0", b"1"]
 
 
 # Old records --------------------------------------------------------------------------------------------------------

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from contextlib import ExitStack
 from itertools import pairwise
@@ -15,7 +14,6 @@ from sidecar.cluster.nodes import NodeAddress, Placement
 from tests.conftest import OwnValkey, StartNode, Unique
 from tests.kafka.exclusive.checked import CheckedProducer
 from tests.kafka.exclusive.producers import RawProducer
-from tests.kafka.exclusive.room import open_room, until
 from tests.logs import read_log
 from tests.nodes import NodeProcess
 from tests.rest import Rest, govern
@@ -225,24 +223,6 @@ def test_a_node_that_is_added_takes_its_share_of_topics_and_no_session_ends(
         assert all(rest.topic(topic)["generation"] == 1 for topic in topics)
     assert busy.failed == []
     assert read_log(services.kafka_bootstrap, topics[0]) == busy.sent
-
-
-async def test_an_owners_time_to_come_back_runs_from_the_end_of_its_node(services: Services, unique: Unique) -> None:
-    cluster, kafka, redis = unique("n"), services.kafka_bootstrap, services.redis_url
-    async with open_room(kafka, redis, cluster, node_id=2, grace=1.5) as second:
-        async with open_room(kafka, redis, cluster, grace=1.5) as first:
-            topic = await asyncio.to_thread(create_topic, kafka, 1)
-            await first.govern(topic)
-            owner = first.connect("owner")
-            assert await owner.send(topic, b"0") == 0
-            second.topic(topic)
-            await asyncio.sleep(1.8)
-        rival = second.connect("rival", plain=True)
-        await until(lambda: rival.send(topic, b"r"), 7)  # the owner may still come
-        back = second.connect("owner", producer_id=owner.producer_id)
-        await until(lambda: back.send(topic, b"1", sequence=1))
-        assert await rival.send(topic, b"r") == 44
-        assert (await second.idle(topic)).generation == 1
 
 
 def test_any_node_may_be_asked_to_fence_and_a_rival_at_the_wrong_one_is_led_on(

@@ -277,7 +277,7 @@ async def test_ids_that_cannot_be_known_any_more_stop_the_topic_until_somebody_d
 # Sessions that come and go --------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("number", [80, pytest.param(10_000, marks=[pytest.mark.slow, pytest.mark.timeout(3_000)])])
+@pytest.mark.parametrize("number", [80, pytest.param(1_000, marks=[pytest.mark.slow, pytest.mark.timeout(600)])])
 async def test_many_short_lived_sessions_of_many_names_leave_a_bounded_trace(
     room: Room, beside: str, number: int
 ) -> None:

@@ -69,6 +69,22 @@ async def test_an_owner_that_did_not_come_back_is_released_before_the_next_one_c
         assert room.topic(topic).generation == 2
 
 
+async def test_an_owners_time_to_come_back_runs_from_the_end_of_its_node(world: World) -> None:
+    async with world.room(node_id=2, grace=1.5) as second:
+        async with world.room(grace=1.5) as first:
+            topic = await world.govern(first)
+            owner = first.connect("owner")
+            assert await owner.send(topic, b"0") == OK
+            second.topic(topic)
+            await world.kafka.pause(1.8)
+        rival = second.connect("rival", plain=True)
+        await until(lambda: rival.send(topic, b"r"), AGAIN)  # the owner may still come
+        back = second.connect("owner", producer_id=owner.producer_id)
+        await until(lambda: back.send(topic, b"1", sequence=1))
+        assert await rival.send(topic, b"r") == REFUSED
+        assert second.topic(topic).generation == 1
+
+
 # Leaders that do not confirm ------------------------------------------------------------------------------------------
 
 
