@@ -6,14 +6,34 @@ duplicates of the other's (PIP-6).
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
-NAME_BYTES = 255
-"""The longest producer name, in bytes of UTF-8."""
+from sidecar.protocol.session import is_default_name
+
+NAME_BYTES: Final = 255
+"""The longest producer name, in bytes of UTF-8. A client id may have 32 KiB: of a longer one the beginning is
+remembered and shown.
+"""
+_CUT: Final = "…"
 
 
-FORGOTTEN = b""
+FORGOTTEN: Final = b""
 """Stands for a producer name that is not known any more; no producer can have it."""
+
+
+def producer_name(name: str) -> bytes | None:
+    """The name of a client as a producer name for sequence ids; None if two clients may share it, or it is longer
+    than 255 bytes.
+    """
+    found = name.encode()
+    if len(found) > NAME_BYTES or name.endswith(_CUT) or is_default_name(name):
+        return None
+    return found
+
+
+def shown_name(name: str) -> str:
+    """A name as it is remembered and shown: one that is too long is cut, and its last character shows that."""
+    return name if len(name.encode()) <= NAME_BYTES else name[: NAME_BYTES // 4] + _CUT
 
 
 class Rival(NamedTuple):

@@ -13,11 +13,11 @@ from sidecar.cluster.resolver import NameResolver
 from sidecar.dedup.content import Headers
 from sidecar.dedup.marks import NAMES_LIMIT
 from sidecar.dedup.partition import IdsServices
-from sidecar.exclusive.arbitration import Queues, ServingRights
 from sidecar.exclusive.bindings import Bindings
 from sidecar.exclusive.catalog import PolicyCatalog
 from sidecar.exclusive.ownership_events import OwnershipEvents
 from sidecar.exclusive.policies import PolicyFields
+from sidecar.exclusive.serving import Queues, ServingRights
 from sidecar.exclusive.slots import SlotScope
 from sidecar.fencing.expiry import KeepAlive
 from sidecar.forwarder.forwarder import Forwarder

@@ -19,10 +19,10 @@ from sidecar.cluster.logs import LogReader
 from sidecar.dedup.batches import Arrival, Session
 from sidecar.dedup.content import Content
 from sidecar.dedup.gate import Gate
+from sidecar.dedup.names import producer_name
 from sidecar.dedup.reply import Reply
 from sidecar.dedup.topic import TopicIds
 from sidecar.exclusive import records
-from sidecar.exclusive.identity import producer_name
 from sidecar.exclusive.requests import Memory
 from sidecar.exclusive.slots import TakenSlot
 from sidecar.exclusive.succession import NOTHING, Sequences

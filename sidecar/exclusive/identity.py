@@ -8,13 +8,9 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from metadata.ownership import AccessMode
+from sidecar.dedup.names import shown_name
 from sidecar.protocol.errors import ErrorCode, KafkaError
 from sidecar.protocol.session import is_default_name
-
-NAME_LIMIT: Final = 255
-"""Bytes of a producer name. A client id may have 32 KiB: of a longer one the beginning is remembered and shown."""
-
-_CUT: Final = "…"
 
 _MAX_GENERATION: Final = 2**63 - 1
 
@@ -44,21 +40,6 @@ class ClientIdentity:
     def has_settings(self) -> bool:
         """Whether what upstream may see differs from what the client sent."""
         return b";" in self.raw
-
-
-def producer_name(name: str) -> bytes | None:
-    """The name of a client as a producer name for sequence ids; None if two clients may share it, or it is longer
-    than 255 bytes.
-    """
-    found = name.encode()
-    if len(found) > NAME_LIMIT or name.endswith(_CUT) or is_default_name(name):
-        return None
-    return found
-
-
-def shown_name(name: str) -> str:
-    """A name as it is remembered and shown: one that is too long is cut, and its last character shows that."""
-    return name if len(name.encode()) <= NAME_LIMIT else name[: NAME_LIMIT // 4] + _CUT
 
 
 def parse(raw: bytes) -> ClientIdentity:

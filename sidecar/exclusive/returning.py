@@ -10,10 +10,10 @@ from typing import Final, NamedTuple
 
 from sidecar.dedup.content import Content
 from sidecar.dedup.gate import DUPLICATE
+from sidecar.dedup.names import producer_name
 from sidecar.dedup.reply import Reply
 from sidecar.dedup.topic import TopicIds
 from sidecar.dedup.turned_away import IdsOf, Kept, KeptBytes, Turn, TurnedAway
-from sidecar.exclusive.identity import producer_name
 from sidecar.exclusive.partitions import Topic
 from sidecar.exclusive.producing import Producing
 from sidecar.forwarder.outcome import Outcome

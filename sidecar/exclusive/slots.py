@@ -27,9 +27,8 @@ from sidecar.changelog import (
     partition_of,
     partition_slot,
 )
-from sidecar.dedup.names import FORGOTTEN, WriterNames
+from sidecar.dedup.names import FORGOTTEN, WriterNames, producer_name
 from sidecar.exclusive import records, succession
-from sidecar.exclusive.identity import producer_name
 from sidecar.exclusive.requests import FOR_NOBODY, Request
 from sidecar.exclusive.succession import Mention
 from sidecar.fencing.slot import WriterSlot

@@ -29,7 +29,6 @@ from uuid import UUID
 
 from sidecar.changelog import Clock, Entry, Key, Kind, Opened, Position, Record, SlotName, View
 from sidecar.cluster.logs import LogMovedError, LogReader
-from sidecar.exclusive.epoch import SlotEpoch
 from sidecar.exclusive.slots import SlotScope, stamp_of
 from sidecar.exclusive.succession import NOTHING, UNKNOWN
 from sidecar.fencing.witness import Witness
@@ -338,25 +337,6 @@ def has_forgotten(look: Look, topic: str, writer: Stamp, wrote: Iterable[int]) -
         if active is None or (active.stamp.epoch == writer.epoch and active.last_sequence < 0):
             return True
     return False
-
-
-def acknowledged_tails(look: Look, epoch: SlotEpoch) -> dict[int, Tail]:
-    """The tails of an epoch's writer at an earlier look. Of what the leaders remembered, only batches that they have
-    acknowledged since count, as only those are committed. At the time of the look the session may have written under
-    the next epoch already. Then the end is not before the next epoch's batches, so it gives no tail of a partition to
-    which this epoch sent nothing.
-    """
-    # Model: KeepTail.
-    topic, writer, touched = epoch.taken.scope.topic, epoch.taken.stamp, epoch.touched()
-    found: dict[int, Tail] = {}
-    for index, end in look.ends.items():
-        claim, acknowledged = look.claim(topic, index, writer), epoch.acknowledged(index)
-        if claim is None:
-            if index not in touched and not look.knows_newer(topic, index, writer):
-                found[index] = Tail(NOTHING, end)
-        elif acknowledged >= claim.last_sequence:  # stamped sequences do not wrap: `sequences.EPOCH_RECORDS`
-            found[index] = Tail(claim.last_sequence, end)
-    return found
 
 
 def _stamp_of(header: BatchHeader) -> Stamp:

@@ -22,7 +22,8 @@ from sidecar.dedup.content import Content, payload_at_once, payload_of
 from sidecar.dedup.reply import Reply
 from sidecar.exclusive.epoch import SlotEpoch
 from sidecar.exclusive.slots import SlotScope, TakenSlot
-from sidecar.exclusive.tails import TailReader, acknowledged_tails, has_forgotten
+from sidecar.exclusive.succession import NOTHING
+from sidecar.exclusive.tails import Look, Tail, TailReader, has_forgotten
 from sidecar.fencing.expiry import DEFAULT_KEEP_ALIVE, TOPIC_FLOOR_S, KeepAlive
 from sidecar.fencing.slot import WriterSlot
 from sidecar.fencing.topic import retire_formers
@@ -270,6 +271,25 @@ class Renewed(NamedTuple):
 
     outcome: Renewal
     fenced_from: Mapping[int, int] = _NOWHERE
+
+
+def acknowledged_tails(look: Look, epoch: SlotEpoch) -> dict[int, Tail]:
+    """The tails of an epoch's writer at an earlier look. Of what the leaders remembered, only batches that they have
+    acknowledged since count, as only those are committed. At the time of the look the session may have written under
+    the next epoch already. Then the end is not before the next epoch's batches, so it gives no tail of a partition to
+    which this epoch sent nothing.
+    """
+    # Model: KeepTail.
+    topic, writer, touched = epoch.taken.scope.topic, epoch.taken.stamp, epoch.touched()
+    found: dict[int, Tail] = {}
+    for index, end in look.ends.items():
+        claim, acknowledged = look.claim(topic, index, writer), epoch.acknowledged(index)
+        if claim is None:
+            if index not in touched and not look.knows_newer(topic, index, writer):
+                found[index] = Tail(NOTHING, end)
+        elif acknowledged >= claim.last_sequence:  # stamped sequences do not wrap: `sequences.EPOCH_RECORDS`
+            found[index] = Tail(claim.last_sequence, end)
+    return found
 
 
 async def renew_fence(services: NodeServices, taken: TakenSlot, epoch: SlotEpoch | None) -> Renewed:

@@ -17,7 +17,7 @@ from itertools import islice
 from operator import itemgetter
 from typing import Final
 
-from sidecar.exclusive.identity import shown_name
+from sidecar.dedup.names import shown_name
 from sidecar.protocol.errors import APPEND_IN_DOUBT, NOT_APPENDED, STALE_ROUTE, ErrorCode, error_name
 
 Write = Callable[[str, str, str, str, int], Awaitable[None]]

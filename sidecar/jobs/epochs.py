@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from sidecar.exclusive.identity import producer_name
+from sidecar.dedup.names import producer_name
 from sidecar.pipeline.audit.facts import Writer
 
 LAST_EPOCH: Final = 32_767

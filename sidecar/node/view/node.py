@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from typing import Final, Protocol
 
 from sidecar.changelog import follow_events
-from sidecar.exclusive.identity import shown_name
+from sidecar.dedup.names import shown_name
 from sidecar.gateway.client import Client
 from sidecar.node import port
 from sidecar.node.gauges import known_ids

@@ -10,7 +10,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from sidecar.exclusive.arbitration import ServingRights
+from sidecar.exclusive.serving import ServingRights
 from sidecar.protocol.caller import DisconnectedError
 from sidecar.v1 import control_pb2 as control
 from tests.conftest import Unique

@@ -14,7 +14,8 @@ from sidecar.client.pipeline import Pipeline
 from sidecar.client.receipt import Pending, Receipt
 from sidecar.client.sending import ID_HEADER, NAME_HEADER, Sender
 from sidecar.dedup.content import Headers
-from sidecar.exclusive.identity import parse, producer_name
+from sidecar.dedup.names import producer_name
+from sidecar.exclusive.identity import parse
 
 NAMES = ["billing", "zähler/eu", "x" * 255, "a=b", "producer-1a"]
 NO_NAMES = [

@@ -13,8 +13,9 @@ from metadata.nodes import Holder, ServeAnswer, ServeStatus
 from metadata.ownership import AccessMode, ClaimAnswer, ClaimRequest, ClaimStatus, Generation, Ownership
 from sidecar.changelog import MASTER_SLOT, Entry, Key, Kind, Record, SlotName, View, partition_slot
 from sidecar.cluster.nodes import NodeAddress, NodeDirectory
-from sidecar.exclusive.arbitration import Arbitration, ExhaustedError, HeldError, Queues, ServingRights
+from sidecar.exclusive.arbitration import Arbitration, ExhaustedError, HeldError
 from sidecar.exclusive.requests import NothingDoneError, Purpose, Request
+from sidecar.exclusive.serving import Queues, ServingRights
 from sidecar.exclusive.slots import SlotScope
 from sidecar.network.tasks import Tasks
 from sidecar.protocol.errors import KafkaError

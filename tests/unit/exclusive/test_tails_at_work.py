@@ -9,7 +9,8 @@ from typing import Any, cast
 import pytest
 
 from sidecar.exclusive.succession import NOTHING
-from sidecar.exclusive.tails import Look, Tail, acknowledged_tails, has_forgotten
+from sidecar.exclusive.tails import Look, Tail, has_forgotten
+from sidecar.exclusive.upkeep import acknowledged_tails
 from sidecar.protocol.calls.transactions import ActiveProducer, PartitionProducers
 from sidecar.protocol.ids import ProducerEpoch, ProducerId, Stamp, TopicPartition
 from sidecar.protocol.ids import StampedSequence as Stamped
