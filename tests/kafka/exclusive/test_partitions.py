@@ -6,7 +6,6 @@ import asyncio
 from typing import Any
 
 import pytest
-from confluent_kafka.admin import AdminClient, NewPartitions  # pyright: ignore[reportPrivateImportUsage]
 
 from metadata.ownership import AccessMode
 from sidecar.exclusive.policies import PolicyFields, Scope
@@ -125,65 +124,6 @@ def test_the_owner_of_one_partition_is_fenced_or_released_by_name(topic: str, co
     assert list(rest.topic(topic)["owners"]) == ["1"]
 
 
-def test_a_partition_that_is_not_there_and_one_that_is_added(
-    services: Services, topic: str, connect: Connect, rest: Rest
-) -> None:
-    one = connect("one")
-    assert one.send(topic, b"0", sequence=0).error == OK
-    assert one.send(topic, b"x", sequence=0, partition=3).error == UNKNOWN_TOPIC
-    assert one.send(topic, b"x", sequence=0, partition=2**31 - 1).error == UNKNOWN_TOPIC
-    admin = AdminClient({"bootstrap.servers": services.kafka_bootstrap})
-    admin.create_partitions([NewPartitions(topic, 4)])[topic].result(20)
-    wait_for(lambda: one.send(topic, b"3", sequence=0, partition=3).error == OK, "the new partition")
-    wait_for(lambda: one.send(topic, b"1", sequence=1).error == OK, "its first partition, which was fenced with it")
-    assert set(rest.topic(topic)["owners"]) == {"0", "3"}
-    assert read_log(services.kafka_bootstrap, topic) == [b"0", b"1"]
-
-
-def test_who_asks_for_no_mode_owns_by_the_policys_and_nobody_shares(
-    services: Services, connect: Connect, rest: Rest
-) -> None:
-    topic = create_topic(services.kafka_bootstrap)
-    govern_each(rest, topic, access_mode="shared")
-    one = connect("one", plain=True)
-    refused = one.send(topic, b"x")
-    assert (refused.error, refused.message) == (
-        REFUSED, "partitions of this topic have one owner each: ask for a mode in client.id",
-    )  # fmt: skip
-    assert connect("owner;mode=exclusive").send(topic, b"0", sequence=0).error == OK
-
-
-async def test_a_session_that_comes_back_finds_its_place_in_each_partition(room: Room, services: Services) -> None:
-    topic = await governed(room, services)
-    one = room.connect("one")
-    assert await one.send(topic, b"0", sequence=0) == OK
-    assert [await one.send(topic, b"%d" % n, sequence=n, partition=1) for n in range(3)] == [OK] * 3
-    one.close()
-    other = room.connect(f"other;{FENCING}")
-    await until(lambda: other.send(topic, b"o", sequence=0, partition=1))
-    other.close()
-    back = room.connect("one", producer_id=one.producer_id)
-    await until(lambda: back.send(topic, b"1", sequence=1))
-    assert await back.send(topic, b"x", sequence=5, partition=1) in (45, FENCED)
-    back = room.connect("one", producer_id=one.producer_id)
-    await until(lambda: back.send(topic, b"3", sequence=3, partition=1))
-    assert await log(services, topic) == [b"0", b"1"]
-    assert await log(services, topic, 1) == [b"0", b"1", b"2", b"o", b"3"]
-
-
-async def test_partitions_that_are_none_leave_nothing_behind(services: Services, unique: Unique) -> None:
-    cluster, kafka, redis = unique("p"), services.kafka_bootstrap, services.redis_url
-    async with open_room(kafka, redis, cluster) as first, open_room(kafka, redis, cluster, node_id=2) as second:
-        topic = await governed(first, services)
-        one, two = first.connect("one"), second.connect("two")
-        assert await one.send(topic, b"x", partition=-1, sequence=0) == UNKNOWN_TOPIC
-        await until(lambda: one.send(topic, b"0", sequence=0))
-        for room, party in ((first, one), (second, two)):
-            for partition in range(1000, 1050):
-                assert await party.send(topic, b"x", partition=partition, sequence=0) in (UNKNOWN_TOPIC, 6)
-            assert len(list(room.governed.topic(topic).parts)) <= 2
-
-
 async def test_where_the_scope_changes_nobody_goes_on_with_what_he_had(room: Room, services: Services) -> None:
     topic = await governed(room, services, WHOLE)
     owner = room.connect("owner")
@@ -204,26 +144,6 @@ async def test_where_the_scope_changes_nobody_goes_on_with_what_he_had(room: Roo
     found = room.governed.topic(topic)
     assert [part.generation for part in found.parts if part.scope.partition == 0] == [4], "it was not its own between"
     assert await log(services, topic) == [b"0", b"1", b"2", b"3"]
-
-
-async def test_who_was_deposed_stays_so_and_generations_rise_whatever_the_scope(room: Room, services: Services) -> None:
-    topic = await governed(room, services)
-    one, fencer = room.connect("one"), room.connect(f"fencer;{FENCING};generation=7")
-    await until(lambda: one.send(topic, b"0", sequence=0))
-    assert await fencer.send(topic, b"f", sequence=0) == OK
-    assert [(taken, lost) for taken, lost, _ in room.told.depositions] == [(f"{topic}-0", ("one",))]
-    await room.governed.env.catalog.set(topic, WHOLE)
-    again = room.connect("one", producer_id=one.producer_id)
-    assert await again.send(topic, b"x", sequence=1) == FENCED
-    whole = room.connect("whole")
-    await until(lambda: whole.send(topic, b"w", sequence=0))
-    assert room.topic(topic).generation == 8
-    await room.governed.env.catalog.set(topic, EACH)
-    again = room.connect("one", producer_id=one.producer_id)
-    assert await again.send(topic, b"x", sequence=1) == FENCED
-    other = room.connect("other")
-    await until(lambda: other.send(topic, b"o", sequence=0))
-    assert [part.generation for part in room.governed.topic(topic).parts if part.scope.partition == 0] == [9]
 
 
 async def test_the_slot_of_a_partition_does_not_get_in_behind_an_owner_of_the_whole(
