@@ -63,7 +63,11 @@ def pytest_collection() -> Generator[None, object, object]:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """What is under `slow`, or has a Kafka of its own, runs with `make test-slow`, unless it is marked `smoke`."""
+    """What is under `slow`, or has a Kafka of its own, runs with `make test-slow`, unless it is marked `smoke`. Of
+    several processes, none is to begin a whole directory when the others have ended: these come first.
+    """
+    if hasattr(config, "workerinput"):
+        items.sort(key=lambda item: not item.nodeid.startswith(_WHOLE))
     for item in items:
         is_slow = item.nodeid.startswith(_SLOW) or _SLOW_FIXTURES & set(getattr(item, "fixturenames", ()))
         if is_slow and item.get_closest_marker("smoke") is None:
