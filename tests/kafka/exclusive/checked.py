@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from types import TracebackType
 from typing import Self
 
@@ -21,12 +20,9 @@ class CheckedProducer:
         self.acked: list[bytes] = []
         self.offsets: list[int] = []
         self.failed: list[tuple[bytes, int]] = []
-        self.longest_pause = 0.0
-        """Seconds without an acknowledgement, the worst."""
         self._topic = topic
         self._prefix = prefix
         self._sent = 0
-        self._last = time.monotonic()
         self._stop = threading.Event()
         self._producer = Producer(
             {
@@ -55,9 +51,6 @@ class CheckedProducer:
     def _delivered(self, error: KafkaError | None, message: Message) -> None:
         value = message.value() or b""
         if error is None:
-            now = time.monotonic()
-            self.longest_pause = max(self.longest_pause, now - self._last)
-            self._last = now
             self.acked.append(value)
             self.offsets.append(message.offset() or 0)
         else:
@@ -79,7 +72,6 @@ class CheckedProducer:
     def __enter__(self) -> Self:
         self._thread.start()
         self.goes_on(1)
-        self.longest_pause = 0.0
         return self
 
     def __exit__(

@@ -30,7 +30,6 @@ from sidecar.forwarder.outcome import Outcome
 from sidecar.forwarder.sequences import EPOCH_RECORDS
 from sidecar.network.aside import Allowance
 from sidecar.network.framing import Frame
-from sidecar.network.upstream import UpstreamLostError
 from sidecar.protocol import produce_upstream
 from sidecar.protocol.batch import Numbers
 from sidecar.protocol.primitives import Octets
@@ -49,14 +48,14 @@ class HeldAnswers:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self._patch = monkeypatch
-        self._held: list[tuple[Any, Callable[[], None]]] = []
+        self._held: list[Callable[[], None]] = []
         for kind in (gathered.GatheredReply, links.WholeReply):
             monkeypatch.setattr(kind, "answer_received", self._holding(kind.answer_received))
 
     def _holding(self, told: Callable[[Any, Frame], None]) -> Callable[[Any, Frame], None]:
         def hold(reply: Any, frame: Frame) -> None:
             kept = frame.own()
-            self._held.append((reply, lambda: told(reply, kept)))
+            self._held.append(lambda: told(reply, kept))
 
         return hold
 
@@ -70,13 +69,8 @@ class HeldAnswers:
         """What comes from here on is told at once."""
         self._patch.undo()
 
-    def lose(self) -> None:
-        """The first one that came is lost after all."""
-        reply, _ = self._held.pop(0)
-        reply.answer_lost(UpstreamLostError("lost", sent=True))
-
     def tell(self) -> None:
-        for _, tell in self._held:
+        for tell in self._held:
             tell()
         self._held.clear()
 

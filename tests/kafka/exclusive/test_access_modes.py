@@ -20,7 +20,7 @@ from tests.services import Services
 from tests.topics import create_topic
 from tests.wait import wait_for
 
-OK, UNKNOWN_TOPIC, BUSY, AGAIN, REFUSED, FENCED = 0, 3, 5, 7, 44, 90
+OK, AGAIN, REFUSED, FENCED = 0, 7, 44, 90
 FENCING, WAITING = "mode=exclusive_with_fencing", "mode=wait_for_exclusive"
 
 

@@ -20,7 +20,7 @@ from tests.services import Services
 from tests.topics import create_topic
 from tests.wait import wait_for
 
-OK, UNKNOWN_TOPIC, AGAIN, REFUSED, STALE_EPOCH, FENCED = 0, 3, 7, 44, 47, 90
+OK, AGAIN, REFUSED, STALE_EPOCH, FENCED = 0, 7, 44, 47, 90
 WAITING, FENCING = "mode=wait_for_exclusive", "mode=exclusive_with_fencing"
 EACH = PolicyFields(AccessMode.EXCLUSIVE, scope=Scope.PARTITION)
 WHOLE = PolicyFields(AccessMode.EXCLUSIVE, scope=Scope.TOPIC)

@@ -20,7 +20,7 @@ from tests.services import Services
 from tests.topics import create_topic
 from tests.wait import wait_for
 
-OK, BUSY, AGAIN, REFUSED, GAP, STALE_EPOCH, FENCED = 0, 5, 7, 44, 45, 47, 90
+OK, AGAIN, REFUSED, GAP, STALE_EPOCH, FENCED = 0, 7, 44, 45, 47, 90
 ALONE, WAITING, FENCING = "mode=exclusive", "mode=wait_for_exclusive", "mode=exclusive_with_fencing"
 
 
