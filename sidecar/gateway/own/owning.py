@@ -15,14 +15,14 @@ from sidecar.gateway.client import Client
 from sidecar.gateway.own.answers import Rooms, not_allowed, not_now
 from sidecar.gateway.own.asked import Asked
 from sidecar.gateway.own.bodies import AT_ONCE, BadRequestError
-from sidecar.gateway.own.sets import TICKETS, TICKETS_OF_ONE, ClaimSet, Decision, Sets, Stand, decide
+from sidecar.gateway.own.sets import TICKETS, TICKETS_OF_ONE, ClaimSet, Sets, Stand, decide, rouse
 from sidecar.network.slices import Turns, in_slices
 from sidecar.network.tasks import Tasks
 from sidecar.ownership.state import Claimant
 from sidecar.protocol.errors import ErrorCode, KafkaError
 from sidecar.resources.claims import News, Sever
 from sidecar.resources.limits import is_somebody
-from sidecar.resources.requests import READY
+from sidecar.resources.requests import READY, Request
 from sidecar.v1 import control_pb2 as control
 
 _FEW: Final = 10
@@ -281,16 +281,17 @@ class Ownerships:
             looks = {key: rooms.topics.look(claim) for key, claim in claims.topics.items()}
             if claims.request is not None:
                 looks |= rooms.coordinator.look(claims.request).looks(claims.request)
-            decision = decide(claims.stand, looks)
-            if decision is Decision.TAKE:
+            prospect = decide(claims.stand, looks)
+            if prospect is Prospect.READY:
                 looks = await self._take(claims)
                 if not looks:
                     return rooms.owned(claims)
-                if decide(Stand.TRYING, looks) is Decision.REFUSE:
-                    decision = Decision.REFUSE
-            if decision is Decision.REFUSE:
+                prospect = decide(Stand.TRYING, looks)
+                if prospect is not Prospect.REFUSED:
+                    prospect = Prospect.BUSY
+            if prospect is Prospect.REFUSED:
                 return rooms.not_granted(asked, looks)
-            if decision is Decision.WAIT:
+            if prospect is Prospect.WAIT:
                 return self._wait(claims)
             if _now() > until:
                 return rooms.refused(asked, control.UNAVAILABLE, "its owner is changing; try again")
@@ -320,7 +321,7 @@ class Ownerships:
         failed = {key: look for key, look in looks.items() if look.prospect is not Prospect.READY}
         failed = {key: Look(Prospect.BUSY) for key, generation in owned.items() if generation is None} | failed
         if not failed and claims.request is not None:
-            failed, granted = await self._write_down(claims)
+            failed, granted = await self._write_down(claims, claims.request)
             owned |= granted
         if failed:
             taken = [wanted[key] for key in gained if looks[key].prospect is Prospect.READY]
@@ -333,11 +334,9 @@ class Ownerships:
         async with self._takeovers:
             return await self._rooms.topics.take(claim)
 
-    async def _write_down(self, claims: ClaimSet) -> tuple[dict[Key, Look], dict[Key, int]]:
+    async def _write_down(self, claims: ClaimSet, request: Request) -> tuple[dict[Key, Look], dict[Key, int]]:
         """Store the claims at the coordinator. Returns the reasons of failures, or the generations."""
-        request, client = claims.request, claims.client
-        assert request is not None
-        keys = [wish.key for wish in request.wishes]
+        client, keys = claims.client, [wish.key for wish in request.wishes]
         try:
             verdict = await self._rooms.coordinator.take(request, client.connection_id, client.address)
         except KafkaError as error:
@@ -425,10 +424,8 @@ class Ownerships:
         """Release claims of a request. Returns the reason if that fails for some, which it then still owns."""
         rooms = self._rooms
         claims.released.update(keys)
-        written, others = (
-            [key for key in keys if key in claims.topics],
-            [key for key in keys if key not in claims.topics],
-        )
+        written = [key for key in keys if key in claims.topics]
+        others = [key for key in keys if key not in claims.topics]
         looks = await asyncio.gather(*[rooms.topics.release(claims.topics[key]) for key in written])
         kept = {key: look for key, look in zip(written, looks, strict=True) if look.prospect is Prospect.REFUSED}
         failed = next(iter(kept.values()), None)
@@ -539,12 +536,6 @@ class Ownerships:
             if turns % _SWEEPS_PER_LOOK == 0:
                 for key in self.sets.waited_for():
                     self._wake_first(key)
-
-
-def rouse(listener: asyncio.Future[None]) -> None:
-    """Set the result of a future that somebody may wait for."""
-    if not listener.done():
-        listener.set_result(None)
 
 
 def _now() -> float:

@@ -66,23 +66,20 @@ class Stand(Enum):
     OVER = "nothing is left of it"
 
 
-class Decision(Enum):
-    """What to do with a set."""
-
-    TAKE = "take all of it"
-    WAIT = "take a place in every queue, or keep the present ones"
-    REFUSE = "grant nothing"
-    AGAIN = "look again in a moment"
-
-
-def decide(stand: Stand, looks: Mapping[Key, Look]) -> Decision:
-    """Apply the first table of this module."""
+def decide(stand: Stand, looks: Mapping[Key, Look]) -> Prospect:
+    """Return the prospect of a whole set, by the first table of this module."""
     prospects = {look.prospect for look in looks.values()}
     if Prospect.REFUSED in prospects:
-        return Decision.REFUSE
+        return Prospect.REFUSED
     if Prospect.WAIT in prospects or (Prospect.BUSY in prospects and stand is Stand.WAITING):
-        return Decision.WAIT
-    return Decision.AGAIN if Prospect.BUSY in prospects else Decision.TAKE
+        return Prospect.WAIT
+    return Prospect.BUSY if Prospect.BUSY in prospects else Prospect.READY
+
+
+def rouse(listener: asyncio.Future[None]) -> None:
+    """Set the result of a future that somebody may wait for."""
+    if not listener.done():
+        listener.set_result(None)
 
 
 @dataclass(slots=True, eq=False)
@@ -156,8 +153,7 @@ class ClaimSet:
         """Wake all listeners, because something has changed."""
         listeners, self.listeners = self.listeners, set()
         for listener in listeners:
-            if not listener.done():
-                listener.set_result(None)
+            rouse(listener)
 
     def listen(self) -> asyncio.Future[None]:
         """Returns a future that is done at the next change."""
@@ -183,13 +179,11 @@ class Sets:
         return len(self._by_token) - len(self._over)
 
     def get(self, token: bytes) -> ClaimSet | None:
-        """The request with this token."""
         return self._by_token.get(token)
 
     # Connections ------------------------------------------------------------------------------------------------------
 
     def add(self, claims: ClaimSet, client: Client) -> None:
-        """Store a request of a connection."""
         self._by_token[claims.token] = claims
         self.of_principal[claims.asked.caller.principal] += 1
         self.connect(claims, client)
@@ -300,7 +294,6 @@ class Sets:
     # Topics -----------------------------------------------------------------------------------------------------------
 
     def owners(self, key: Key) -> list[ClaimSet]:
-        """The requests that own a topic."""
         return list(self._owners.get(key, ()))
 
     def waiting(self, key: Key, session: str | None = None) -> ClaimSet | None:
@@ -309,7 +302,6 @@ class Sets:
         return next((claims for claims in waiting if session is None or claims.asked.session == session), None)
 
     def waited_for(self) -> list[Key]:
-        """All topics for which requests wait."""
         return list(self._waiting)
 
     # Time without a call ----------------------------------------------------------------------------------------------
