@@ -6,8 +6,8 @@ Theory of operation. The state is two tables:
     owners   resource -> claim (session, generation, token, ...)
     waiting  token -> request that waits, in the order of arrival
 
-Two resources *overlap* if they are the same, or if one is a topic and the other is one of its partitions (for reading:
-in the same group). What holds in every state:
+Resources *overlap* (`waiting.ByResource`): a topic and its partitions, for reading in one group. What holds in every
+state:
 
     I1  Overlapping resources have owners of one session.
     I2  A waiting request is *ready* if no other session owns a resource that overlaps its wishes, and no earlier
@@ -32,7 +32,7 @@ A request is granted if all its wishes are, refused if any is refused, and waits
 """
 
 from collections import Counter
-from collections.abc import Collection, Generator, Iterable, Iterator, Mapping
+from collections.abc import Collection, Generator, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -42,7 +42,7 @@ from sidecar.access.rules import MODES, Answer, decide, next_generation
 from sidecar.changelog import Key, Record, whole_of
 from sidecar.resources.limits import ClaimLimits
 from sidecar.resources.requests import ClaimVerdict, Request, Wish, WishAnswer, gone_message, refuse_all
-from sidecar.resources.waiting import LostTokens, WaitingRequest, WaitingRequests, count_down, take_out
+from sidecar.resources.waiting import ByResource, LostTokens, WaitingRequest, WaitingRequests, count_down, take_out
 from sidecar.v1 import control_pb2 as control
 from sidecar.v1 import state_pb2 as state
 
@@ -94,28 +94,16 @@ class ClaimTable:
     """The owners and the queues."""
 
     def __init__(self, lost: LostTokens, limits: ClaimLimits) -> None:
-        self.owners: dict[Key, state.Claim] = {}
+        self.owners: ByResource[state.Claim] = ByResource()
         self.waiting = WaitingRequests()
         self._lost = lost
         self._limits = limits
-        self._parts: dict[Key, dict[Key, None]] = {}
-        """Owned partitions by their topic."""
         self._of_session: dict[str, dict[Key, None]] = {}
         self._of_token: dict[bytes, dict[Key, None]] = {}
         self._owned_by: Counter[str] = Counter()
         """The number of claims by principal; only those with claims."""
 
     # What it knows ------------------------------------------------------------------------------------------------
-
-    def overlapping(self, key: Key) -> Iterator[Key]:
-        """Yield the owned resources that overlap with one."""
-        if key in self.owners:
-            yield key
-        whole = whole_of(key)
-        if whole is None:
-            yield from self._parts.get(key, ())
-        elif whole in self.owners:
-            yield whole
 
     def keys_of_session(self, session: str, about: int) -> Collection[Key]:
         """Return about so many keys that a session owns: of each token all or none; empty if it owns nothing."""
@@ -140,7 +128,6 @@ class ClaimTable:
         return dict.fromkeys(self._of_token) | dict.fromkeys(self.waiting.by_token)
 
     def sessions(self) -> set[str]:
-        """Return the sessions of all owners."""
         return set(self._of_session)
 
     # Judging ------------------------------------------------------------------------------------------------------
@@ -177,7 +164,7 @@ class ClaimTable:
         own = self._covering(request.session, wish.key)
         if own is not None and wish.generation is None:
             return WishAnswer(generation=own.generation)
-        overlap = [self.owners[key] for key in self.overlapping(wish.key)]
+        overlap = [self.owners[key] for key in self.owners.overlapping(wish.key)]
         rivals = [claim for claim in overlap if claim.session != request.session]
         highest = max((claim.generation for claim in rivals), default=own.generation if own is not None else 0)
         in_the_way = overlap if not rivals and wish.generation is not None else rivals
@@ -239,7 +226,7 @@ class ClaimTable:
             before = self.owners.get(wish.key)
             if before is not None and before.token == request.token:
                 continue
-            rivals = [key for key in self.overlapping(wish.key) if self.owners[key].session != request.session]
+            rivals = [key for key in self.owners.overlapping(wish.key) if self.owners[key].session != request.session]
             is_own = before is not None and before.session == request.session
             if request.mode == control.EXCLUSIVE_WITH_FENCING and self._covering(request.session, wish.key) is None:
                 evicts.append(wish.key)
@@ -326,19 +313,14 @@ class ClaimTable:
         self._owned_by[claim.principal] += 1
         self._of_session.setdefault(claim.session, {})[key] = None
         self._of_token.setdefault(claim.token, {})[key] = None
-        whole = whole_of(key)
-        if whole is not None:
-            self._parts.setdefault(whole, {})[key] = None
 
     def _free(self, key: Key) -> state.Claim | None:
-        claim = self.owners.pop(key, None)
+        claim = self.owners.get(key)
         if claim is not None:
+            del self.owners[key]
             count_down(self._owned_by, claim.principal, 1)
             take_out(self._of_session, claim.session, key)
             take_out(self._of_token, claim.token, key)
-            whole = whole_of(key)
-            if whole is not None:
-                take_out(self._parts, whole, key)
         return claim
 
     def is_ready(self, waiting: WaitingRequest) -> bool:
@@ -356,7 +338,7 @@ class ClaimTable:
         session = waiting.request.session
         if wish.generation is not None or self._covering(session, wish.key) is not None:
             return False  # is granted or refused at once: other waiting requests do not matter
-        if any(self.owners[key].session != session for key in self.overlapping(wish.key)):
+        if any(self.owners[key].session != session for key in self.owners.overlapping(wish.key)):
             return True
         return self.waiting.is_anybody_ahead(waiting.token, wish.key)
 
@@ -370,7 +352,7 @@ def assert_owners(table: ClaimTable, keys: Iterable[Key]) -> None:
         claim = table.owners.get(key)
         if claim is not None:
             assert claim.generation > 0, "generations begin at 1"
-            for other in table.overlapping(key):
+            for other in table.owners.overlapping(key):
                 assert table.owners[other].session == claim.session, f"{other} and {key} have owners of two sessions"
 
 
@@ -380,7 +362,7 @@ def assert_grant(table: ClaimTable, change: Change) -> None:
     for wish in wishes:
         claim = change.claims.get(wish.key)
         if claim is not None and wish.generation != 0:
-            for key in table.overlapping(wish.key):
+            for key in table.owners.overlapping(wish.key):
                 owner = table.owners[key]
                 is_rival = owner.session != claim.session
                 assert not is_rival or claim.generation > owner.generation, "a rival is deposed by a higher generation"

@@ -12,12 +12,13 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Final
 
-from sidecar.changelog import Key, Record, StampedJournal, whole_of
+from sidecar.changelog import Key, Record, StampedJournal
 from sidecar.protocol.errors import KafkaError
 from sidecar.protocol.ids import Offset
 from sidecar.resources.claim_table import Change
 from sidecar.resources.claims import ENDED_AT_ONCE, Claim, Claims, End, Intent, Release
 from sidecar.resources.limits import BATCH_BYTES, encoded_size
+from sidecar.resources.waiting import ByResource
 
 BATCH_RECORDS: Final = 1_000
 """The records of a batch, unless a single request needs more."""
@@ -69,15 +70,14 @@ class Work:
 class _Busy:
     """The resources, tokens and sessions of earlier work."""
 
-    keys: set[Key] = field(default_factory=set[Key])
-    topics: set[Key] = field(default_factory=set[Key])
+    keys: ByResource[None] = field(default_factory=ByResource[None])
     tokens: set[bytes] = field(default_factory=set[bytes])
     sessions: set[str] = field(default_factory=set[str])
     ending: set[str] = field(default_factory=set[str])
 
     def add(self, work: Work, keys: Collection[Key]) -> None:
-        self.keys.update(keys)
-        self.topics.update(whole for key in keys if (whole := whole_of(key)) is not None)
+        for key in keys:
+            self.keys[key] = None
         self.tokens.add(work.token)
         (self.ending if isinstance(work.intent, End) else self.sessions).add(work.session)
 
@@ -86,7 +86,7 @@ class _Busy:
             return True
         if isinstance(work.intent, End) and work.session in self.sessions:
             return True
-        return any(key in self.keys or key in self.topics or whole_of(key) in self.keys for key in keys)
+        return any(True for key in keys for _ in self.keys.overlapping(key))
 
 
 @dataclass(slots=True)

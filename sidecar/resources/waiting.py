@@ -1,5 +1,5 @@
-"""Waiting requests: each enters the queues of all its resources at once. And tokens that lost or released claims: a
-token never claims again what it had. Pure.
+"""Waiting requests: each enters the queues of all its resources at once. Tokens that lost or released claims: a token
+never claims again what it had. And which resources overlap. Pure.
 """
 
 from __future__ import annotations
@@ -14,11 +14,41 @@ from sidecar.changelog import Key, whole_of
 from sidecar.resources.requests import Request
 
 NameT = TypeVar("NameT")
+ValueT = TypeVar("ValueT")
 MembersT = TypeVar("MembersT", bound="dict[Any, Any]")
 
 KEYS_KEPT: Final = 100_000
 """The number of lost resources that are remembered."""
 _NOBODY: Final[Mapping[bytes, WaitingRequest]] = {}
+
+
+class ByResource(dict[Key, ValueT]):
+    """Values by resource. Two resources *overlap* if they are the same, or if one is a topic and the other one of its
+    partitions.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._parts: dict[Key, dict[Key, None]] = {}
+        """Partitions by their topic."""
+
+    def __setitem__(self, key: Key, value: ValueT) -> None:
+        super().__setitem__(key, value)
+        whole = whole_of(key)
+        if whole is not None:
+            self._parts.setdefault(whole, {})[key] = None
+
+    def __delitem__(self, key: Key) -> None:
+        super().__delitem__(key)
+        whole = whole_of(key)
+        if whole is not None:
+            take_out(self._parts, whole, key)
+
+    def overlapping(self, key: Key) -> Iterator[Key]:
+        """Yield the resources in it that overlap with one."""
+        whole = whole_of(key)
+        near = (key, *self._parts.get(key, ())) if whole is None else (key, whole)
+        return (one for one in near if one in self)
 
 
 @dataclass(slots=True)
@@ -48,9 +78,7 @@ class WaitingRequests:
         """The same by principal; only those with places."""
         self._arrivals = 0
         self._of_session: dict[str, dict[bytes, None]] = {}
-        self._queues: dict[Key, OrderedDict[bytes, WaitingRequest]] = {}
-        self._parts: dict[Key, dict[Key, None]] = {}
-        """Partitions with waiting requests, by their topic."""
+        self._queues: ByResource[OrderedDict[bytes, WaitingRequest]] = ByResource()
 
     def add(self, request: Request, now_ms: int) -> None:
         """Add a request behind all others. `now_ms`: Unix time."""
@@ -60,10 +88,9 @@ class WaitingRequests:
         self.wishes += len(request.wishes)
         self.wishes_of[request.principal] += len(request.wishes)
         for wish in request.wishes:
-            self._queues.setdefault(wish.key, OrderedDict())[request.token] = waiting
-            whole = whole_of(wish.key)
-            if whole is not None:
-                self._parts.setdefault(whole, {})[wish.key] = None
+            if wish.key not in self._queues:
+                self._queues[wish.key] = OrderedDict()
+            self._queues[wish.key][request.token] = waiting
 
     def remove(self, token: bytes) -> list[Key]:
         """Remove a request, and return the keys of its queues."""
@@ -76,9 +103,6 @@ class WaitingRequests:
         take_out(self._of_session, waiting.request.session, token)
         for key in keys:
             take_out(self._queues, key, token)
-            whole = whole_of(key)
-            if whole is not None and key not in self._queues:
-                take_out(self._parts, whole, key)
         return keys
 
     def of_session(self, session: str, about: int) -> list[bytes]:
@@ -127,10 +151,7 @@ class WaitingRequests:
         return sorted(found.values(), key=lambda waiting: waiting.number)
 
     def _overlapping(self, key: Key) -> Iterator[OrderedDict[bytes, WaitingRequest]]:
-        """Yield the queues of the resources that overlap with one."""
-        whole = whole_of(key)
-        near = (key, whole) if whole is not None else (key, *self._parts.get(key, ()))
-        return (self._queues[one] for one in near if one in self._queues)
+        return (self._queues[one] for one in self._queues.overlapping(key))
 
 
 class LostTokens:

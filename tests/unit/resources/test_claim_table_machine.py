@@ -210,9 +210,9 @@ class Tables(RuleBasedStateMachine):
         while self.table.waiting.by_token:
             place = next(place for place in self.table.waiting.by_token.values() if self.table.is_ready(place))
             self._note(self.table.leave([place.token]))
-        left = (self.table.owners, self.table._parts, self.table._of_session, self.table._of_token)
+        left = (self.table.owners, self.table.owners._parts, self.table._of_session, self.table._of_token)
         waiting = self.table.waiting
-        assert not any((*left, waiting._queues, waiting._parts, waiting._of_session, waiting.wishes))
+        assert not any((*left, waiting._queues, waiting._queues._parts, waiting._of_session, waiting.wishes))
 
 
 TestTables = Tables.TestCase
