@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from sidecar.exclusive.owning import TopicOwners
 from sidecar.gateway.apis import cold_apis
 from sidecar.gateway.fetch import FetchApi
 from sidecar.gateway.handler import Apis, HotApi
 from sidecar.gateway.metadata import ClusterApi, served_versions
+from sidecar.gateway.own.answers import GrantingRooms
 from sidecar.gateway.own.apis import OwnApis
 from sidecar.gateway.own.owning import Ownerships
 from sidecar.gateway.produce import ProduceApi
@@ -54,16 +56,9 @@ async def open_gateway(node: Parts, rooms: Rooms) -> Ownerships:
         ApiKey.DELETE_RECORDS: tables.handle,
         ApiKey.OFFSET_FOR_LEADER_EPOCH: tables.handle,
     }
-    own = OwnApis(
-        node.upstream,
-        node.nodes,
-        node.resolver,
-        rooms.governed,
-        rooms.claims,
-        rooms.catching_up,
-        gateway.clients,
-        tasks,
-    )
+    owners = TopicOwners(rooms.governed)
+    granting = GrantingRooms(node.upstream, node.nodes, node.resolver, rooms.governed, rooms.claims, owners)
+    own = OwnApis(granting, rooms.catching_up, gateway.clients, tasks)
     reader_claims, auto_reset = rooms.reader_claims, rooms.cursors.auto_reset
     shares = ShareApi(node.upstream, node.nodes, node.resolver, reader_claims)
     gateway.closed_callbacks.append(shares.client_closed)

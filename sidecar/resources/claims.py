@@ -25,7 +25,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Final, NamedTuple, TypeAlias
+from typing import ClassVar, Final, NamedTuple, TypeAlias
 
 from sidecar.access.prospects import Prospect
 from sidecar.changelog import Key
@@ -66,6 +66,14 @@ class Claim:
     address: str
     verdict: ClaimVerdict = BUSY
 
+    @property
+    def token(self) -> bytes:
+        return self.request.token
+
+    @property
+    def session(self) -> str:
+        return self.request.session
+
 
 @dataclass(frozen=True, slots=True)
 class Release:
@@ -73,6 +81,7 @@ class Release:
 
     token: bytes
     keys: Collection[Key] | None = None
+    session: ClassVar[str] = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +90,7 @@ class End:
 
     session: str
     places: Collection[bytes] = ()
+    token: ClassVar[bytes] = b""
 
 
 Intent: TypeAlias = Claim | Release | End
@@ -178,7 +188,7 @@ class Claims:
         self._report(effects)
         if not isinstance(intent, Claim):
             return Stored(effects.lost, {}, [])
-        session = intent.request.session
+        session = intent.session
         deposed = {claim.session: claim for _, claim in effects.lost if claim.session != session}
         for connection in (one for loser in deposed for one in self.sessions.connections(loser)):
             if connection != intent.connection:

@@ -16,7 +16,7 @@ from sidecar.changelog import Key, Record, StampedJournal
 from sidecar.protocol.errors import KafkaError
 from sidecar.protocol.ids import Offset
 from sidecar.resources.claim_table import Change
-from sidecar.resources.claims import ENDED_AT_ONCE, Claim, Claims, End, Intent, Release
+from sidecar.resources.claims import ENDED_AT_ONCE, Claims, End, Intent
 from sidecar.resources.limits import BATCH_BYTES, encoded_size
 from sidecar.resources.waiting import ByResource
 
@@ -37,26 +37,6 @@ class Work:
     intent: Intent
     done: asyncio.Future[Offset | None] | None = None
 
-    @property
-    def token(self) -> bytes:
-        match self.intent:
-            case Claim(request):
-                return request.token
-            case Release(token):
-                return token
-            case End():
-                return b""
-
-    @property
-    def session(self) -> str:
-        match self.intent:
-            case Claim(request):
-                return request.session
-            case Release():
-                return ""
-            case End(session):
-                return session
-
     def over(self, last: Offset | None, error: KafkaError | None) -> None:
         """Report the end of the work."""
         if self.done is not None and not self.done.done():
@@ -75,16 +55,16 @@ class _Busy:
     sessions: set[str] = field(default_factory=set[str])
     ending: set[str] = field(default_factory=set[str])
 
-    def add(self, work: Work, keys: Collection[Key]) -> None:
+    def add(self, intent: Intent, keys: Collection[Key]) -> None:
         for key in keys:
             self.keys[key] = None
-        self.tokens.add(work.token)
-        (self.ending if isinstance(work.intent, End) else self.sessions).add(work.session)
+        self.tokens.add(intent.token)
+        (self.ending if isinstance(intent, End) else self.sessions).add(intent.session)
 
-    def is_met_by(self, work: Work, keys: Collection[Key]) -> bool:
-        if (work.token and work.token in self.tokens) or work.session in self.ending:
+    def is_met_by(self, intent: Intent, keys: Collection[Key]) -> bool:
+        if (intent.token and intent.token in self.tokens) or intent.session in self.ending:
             return True
-        if isinstance(work.intent, End) and work.session in self.sessions:
+        if isinstance(intent, End) and intent.session in self.sessions:
             return True
         return any(True for key in keys for _ in self.keys.overlapping(key))
 
@@ -121,15 +101,14 @@ class Commits:
             if looked_at >= _LOOKED_AT:
                 break
             work = self.queue.popleft()
-            keys = claims.touched(work.intent)
-            looked_at += 1 + len(keys)
-            if isinstance(work.intent, End) and work.intent.places:
-                looked_at += ENDED_AT_ONCE
-            if busy.is_met_by(work, keys):
-                busy.add(work, keys)
+            intent = work.intent
+            keys = claims.touched(intent)
+            looked_at += 1 + len(keys) + (ENDED_AT_ONCE if isinstance(intent, End) and intent.places else 0)
+            if busy.is_met_by(intent, keys):
+                busy.add(intent, keys)
                 rest.append(work)
                 continue
-            change = claims.decide(work.intent, now_ms)
+            change = claims.decide(intent, now_ms)
             if not change:
                 batch.done.append(work)
                 continue
@@ -139,7 +118,7 @@ class Commits:
                 rest.append(work)
                 break
             size, records = size + more_size, records + len(more)
-            busy.add(work, keys)
+            busy.add(intent, keys)
             batch.writes.append((work, change))
         self.queue = rest + self.queue
         return batch

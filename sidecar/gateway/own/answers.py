@@ -34,15 +34,15 @@ _SUPERSEDED = "its session has claimed it under another token"
 
 
 @dataclass(frozen=True, slots=True)
-class Rooms:
+class GrantingRooms:
     """The rooms that grant claims, and answers from their present state."""
 
     upstream: KafkaUpstream
     nodes: NodeDirectory
     resolver: NameResolver
     governed: GovernedTopics
-    topics: TopicOwners
     coordinator: Coordinator
+    topics: TopicOwners
 
     # Ownerships -------------------------------------------------------------------------------------------------------
 

@@ -10,15 +10,10 @@ from typing import Final
 
 from sidecar.access.prospects import Prospect
 from sidecar.changelog import Key, Kind
-from sidecar.cluster.nodes import NodeDirectory
-from sidecar.cluster.resolver import NameResolver
-from sidecar.cluster.upstream import KafkaUpstream
-from sidecar.exclusive.governed_topics import GovernedTopics
-from sidecar.exclusive.owning import TopicOwners
 from sidecar.gateway.client import Client
 from sidecar.gateway.handler import ColdApi
 from sidecar.gateway.own import asked
-from sidecar.gateway.own.answers import Rooms, forbidden, not_allowed, not_now
+from sidecar.gateway.own.answers import GrantingRooms, forbidden, not_allowed, not_now
 from sidecar.gateway.own.asked import LONGEST_WAIT_MS, TOKEN_BYTES, Asked
 from sidecar.gateway.own.bodies import NOBODY, RESOURCES, BadRequestError, check_group, check_resource, serve
 from sidecar.gateway.own.describe import describe_owners, last_sequence
@@ -31,7 +26,6 @@ from sidecar.network.tasks import Tasks
 from sidecar.protocol import api
 from sidecar.protocol.errors import KafkaError
 from sidecar.protocol.session import Session
-from sidecar.resources.coordinator import Coordinator
 from sidecar.resources.requests import Wish
 from sidecar.security.acls import Operation
 from sidecar.v1 import control_pb2 as control
@@ -43,32 +37,23 @@ class OwnApis:
     """Handles the sidecar's own requests of all clients of a node."""
 
     def __init__(
-        self,
-        upstream: KafkaUpstream,
-        nodes: NodeDirectory,
-        resolver: NameResolver,
-        governed: GovernedTopics,
-        coordinator: Coordinator,
-        catching_up: CatchingUp,
-        clients: Mapping[int, Client],
-        tasks: Tasks,
+        self, rooms: GrantingRooms, catching_up: CatchingUp, clients: Mapping[int, Client], tasks: Tasks
     ) -> None:
-        self._rooms = Rooms(upstream, nodes, resolver, governed, TopicOwners(governed), coordinator)
-        self.ownerships = Ownerships(self._rooms, clients, tasks)
-        ids = SequenceIds(upstream, nodes, governed, catching_up)
-        self._describe_owners = partial(describe_owners, self._rooms, catching_up)
-        self._last_sequence = partial(last_sequence, ids, nodes, resolver)
-        governed.env.watchers.append(self.ownerships.topic_changed)
+        self._rooms = rooms
+        self.ownerships = Ownerships(rooms, clients, tasks)
+        self._describe_owners = partial(describe_owners, rooms, catching_up)
+        ids = SequenceIds(rooms.upstream, rooms.nodes, rooms.governed, catching_up)
+        self._last_sequence = partial(last_sequence, ids, rooms.nodes, rooms.resolver)
+        rooms.governed.env.watchers.append(self.ownerships.topic_changed)
 
     def handlers(self) -> dict[int, ColdApi]:
         """The handlers by API key."""
         no_id = partial(control.LastSequenceResponse, last_sequence_id=NO_ID)
+        describing = control.DescribeOwnersRequest, control.DescribeOwnersResponse
         return {
             api.OWN: partial(serve, control.OwnRequest, control.OwnResponse, self._own),
             api.RELEASE: partial(serve, control.ReleaseRequest, control.ReleaseResponse, self._release),
-            api.DESCRIBE_OWNERS: partial(
-                serve, control.DescribeOwnersRequest, control.DescribeOwnersResponse, self._describe_owners
-            ),
+            api.DESCRIBE_OWNERS: partial(serve, *describing, self._describe_owners),
             api.LAST_SEQUENCE: partial(serve, control.LastSequenceRequest, no_id, self._last_sequence),
             api.WATCH: partial(serve, control.WatchRequest, control.WatchResponse, self._watch),
         }

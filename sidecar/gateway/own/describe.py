@@ -15,7 +15,7 @@ from sidecar.changelog import claim_key, claimed
 from sidecar.cluster.nodes import NodeDirectory
 from sidecar.cluster.resolver import NameResolver, is_legal
 from sidecar.gateway.client import Client
-from sidecar.gateway.own.answers import Rooms, existing_partitions, missing_of, ownership_of
+from sidecar.gateway.own.answers import GrantingRooms, existing_partitions, missing_of, ownership_of
 from sidecar.gateway.own.bodies import AT_ONCE, NOBODY, RESOURCES, BadRequestError, RefusedError, check_name, fault_of
 from sidecar.gateway.owners import BehindError, CatchingUp, standing
 from sidecar.gateway.rights import may_see
@@ -36,7 +36,7 @@ _WHY: Final = {
 
 
 async def describe_owners(
-    rooms: Rooms, catching_up: CatchingUp, client: Client, request: control.DescribeOwnersRequest
+    rooms: GrantingRooms, catching_up: CatchingUp, client: Client, request: control.DescribeOwnersRequest
 ) -> control.DescribeOwnersResponse:
     """DescribeOwners: owners of resources, and their queues; without resources all that the client may know of."""
     rights, group = client.rights, request.group
@@ -54,7 +54,7 @@ async def describe_owners(
 
 
 async def _described(
-    rooms: Rooms, client: Client, request: control.DescribeOwnersRequest
+    rooms: GrantingRooms, client: Client, request: control.DescribeOwnersRequest
 ) -> control.DescribeOwnersResponse:
     def sees(topic: str) -> bool:
         return not topic or may_see(client, rooms.resolver, topic)
@@ -89,7 +89,7 @@ async def _described(
     return response
 
 
-def _add_topic(rooms: Rooms, response: control.DescribeOwnersResponse, resource: control.Resource) -> None:
+def _add_topic(rooms: GrantingRooms, response: control.DescribeOwnersResponse, resource: control.Resource) -> None:
     """A partition; or a topic, followed by its partitions if they have their own owners; and their queues."""
     state, is_part = standing(rooms.governed, rooms.nodes, resource.topic), resource.HasField("partition")
     response.ownerships.append(ownership_of(resource, state))

@@ -12,7 +12,7 @@ from sidecar.access.prospects import Look, Prospect
 from sidecar.changelog import Key, claim_key
 from sidecar.exclusive.owning import TopicClaim
 from sidecar.gateway.client import Client
-from sidecar.gateway.own.answers import Rooms, not_allowed, not_now
+from sidecar.gateway.own.answers import GrantingRooms, not_allowed, not_now
 from sidecar.gateway.own.asked import Asked
 from sidecar.gateway.own.bodies import AT_ONCE, BadRequestError
 from sidecar.gateway.own.sets import TICKETS, TICKETS_OF_ONE, ClaimSet, Sets, Stand, decide, rouse
@@ -41,7 +41,7 @@ _SWEEPS_PER_LOOK: Final = 2
 class Ownerships:
     """The Own requests of all clients of a node. `clients`: by connection."""
 
-    def __init__(self, rooms: Rooms, clients: Mapping[int, Client], tasks: Tasks) -> None:
+    def __init__(self, rooms: GrantingRooms, clients: Mapping[int, Client], tasks: Tasks) -> None:
         self.sets = Sets()
         self.turns = Turns(_FEW)
         self._rooms = rooms

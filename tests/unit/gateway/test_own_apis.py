@@ -14,8 +14,10 @@ from sidecar.cluster.nodes import NodeAddress, NodeDirectory
 from sidecar.cluster.resolver import NameResolver
 from sidecar.cluster.upstream import KafkaUpstream
 from sidecar.exclusive.bindings import Bindings
+from sidecar.exclusive.owning import TopicOwners
 from sidecar.gateway.metadata import ClusterApi
 from sidecar.gateway.own import apis, bodies, describe
+from sidecar.gateway.own.answers import GrantingRooms
 from sidecar.gateway.own.bodies import BadRequestError
 from sidecar.network.framing import Frame
 from sidecar.network.request import Exchange, Request
@@ -155,7 +157,8 @@ async def test_a_claim_of_a_client_that_has_gone_keeps_nobody_from_its_producer_
     bindings = Bindings(View())
     environment = SimpleNamespace(watchers=[], bindings=bindings)
     nothing: Any = SimpleNamespace(env=environment)
-    own = apis.OwnApis(nothing, nothing, NameResolver(), nothing, nothing, nothing, {}, nothing)
+    rooms = GrantingRooms(nothing, nothing, NameResolver(), nothing, nothing, TopicOwners(nothing))
+    own = apis.OwnApis(rooms, nothing, {}, nothing)
     claim = control.Claim(resource=control.Resource(name="the leader"))
     asked = control.OwnRequest(producer_id=7, token=bytes(16), claims=[claim])
     connection: Any = Connection()

@@ -16,8 +16,10 @@ import pytest
 from sidecar.access.prospects import Look, Prospect
 from sidecar.changelog import Record
 from sidecar.cluster.resolver import NameResolver, Source
+from sidecar.exclusive.owning import TopicOwners
 from sidecar.exclusive.policies import Scope
 from sidecar.gateway.own import owning
+from sidecar.gateway.own.answers import GrantingRooms
 from sidecar.gateway.own.apis import OwnApis
 from sidecar.network.framing import Frame
 from sidecar.network.request import Exchange, Request
@@ -150,9 +152,10 @@ class Node:
         self.resolver = NameResolver()
         nothing: Any = SimpleNamespace()
         self.clients: dict[int, Any] = {}
-        self.apis = OwnApis(
-            upstream, topics.nodes, self.resolver, self.governed, self.coordinator, nothing, self.clients, self.tasks
+        rooms = GrantingRooms(
+            upstream, topics.nodes, self.resolver, self.governed, self.coordinator, TopicOwners(self.governed)
         )  # fmt: skip
+        self.apis = OwnApis(rooms, nothing, self.clients, self.tasks)
 
     async def _metadata(self, request: Any) -> Any:
         self.while_asked()

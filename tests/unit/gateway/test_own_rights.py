@@ -13,8 +13,9 @@ from metadata.ownership import AccessMode
 from sidecar.changelog import claim_key, claimed
 from sidecar.cluster.nodes import NodeAddress, NodeDirectory
 from sidecar.cluster.resolver import NameResolver, Source
+from sidecar.exclusive.owning import TopicOwners
 from sidecar.gateway.own import answers, describe
-from sidecar.gateway.own.answers import Rooms
+from sidecar.gateway.own.answers import GrantingRooms
 from sidecar.gateway.own.apis import OwnApis
 from sidecar.gateway.own.bodies import serve
 from sidecar.gateway.own.describe import describe_owners, last_sequence
@@ -62,13 +63,13 @@ async def asked(handle: Any, body: Message, allowed: Rights | None) -> bytes:
     return connection.answer[2 * I32.size :]
 
 
-def describing(owners: Rooms) -> Any:
+def describing(owners: GrantingRooms) -> Any:
     answer = partial(describe_owners, owners, cast(Any, SimpleNamespace(now=nothing)))
     return partial(serve, control.DescribeOwnersRequest, control.DescribeOwnersResponse, answer)
 
 
 @pytest.fixture
-def owners(monkeypatch: pytest.MonkeyPatch) -> Rooms:
+def owners(monkeypatch: pytest.MonkeyPatch) -> GrantingRooms:
     """Two governed topics, `seen` and `hidden`; a coordinator without claims."""
     there = {name: SimpleNamespace(name=name, partitions=[SimpleNamespace(partition=0)]) for name in ("seen", "hidden")}
 
@@ -80,12 +81,12 @@ def owners(monkeypatch: pytest.MonkeyPatch) -> Rooms:
     governed: Any = SimpleNamespace(env=SimpleNamespace(policy_of=lambda _: object()))
     coordinator: Any = SimpleNamespace(claimed=lambda _: [])
     nobody: Any = SimpleNamespace()
-    return Rooms(upstream, nobody, NameResolver(), governed, nobody, coordinator)
+    return GrantingRooms(upstream, nobody, NameResolver(), governed, coordinator, nobody)
 
 
 @pytest.mark.parametrize(("allowed", "told"), [(None, ["hidden", "seen"]), (rights(SEEN), ["seen"]), (rights(), [])])
 async def test_owners_are_told_of_topics_that_a_client_may_describe(
-    owners: Rooms, allowed: Rights | None, told: list[str]
+    owners: GrantingRooms, allowed: Rights | None, told: list[str]
 ) -> None:
     answer = control.DescribeOwnersResponse.FromString(
         await asked(describing(owners), control.DescribeOwnersRequest(), allowed)
@@ -94,7 +95,7 @@ async def test_owners_are_told_of_topics_that_a_client_may_describe(
 
 
 async def test_a_topic_that_may_not_be_described_is_not_told_from_one_that_is_not_there(
-    owners: Rooms,
+    owners: GrantingRooms,
 ) -> None:
     request = control.DescribeOwnersRequest(resources=[control.Resource(topic=name) for name in ("seen", "hidden")])
     answer = control.DescribeOwnersResponse.FromString(await asked(describing(owners), request, rights(SEEN)))
@@ -102,7 +103,7 @@ async def test_a_topic_that_may_not_be_described_is_not_told_from_one_that_is_no
     assert answer.ownerships[1].message == no_topic("hidden")
 
 
-async def test_the_claims_of_a_group_take_the_right_to_describe_it(owners: Rooms) -> None:
+async def test_the_claims_of_a_group_take_the_right_to_describe_it(owners: GrantingRooms) -> None:
     request = control.DescribeOwnersRequest(group="readers")
     refused = control.DescribeOwnersResponse.FromString(await asked(describing(owners), request, rights()))
     assert refused.error == control.NOT_AUTHORIZED
@@ -113,7 +114,7 @@ async def test_the_claims_of_a_group_take_the_right_to_describe_it(owners: Rooms
 
 
 async def test_the_claims_of_a_group_are_told_without_topics_that_may_not_be_described(
-    owners: Rooms,
+    owners: GrantingRooms,
 ) -> None:
     places = [control.Resource(topic="seen", partition=0), control.Resource(topic="hidden"), control.Resource(name="s")]
     coordinator: Any = owners.coordinator
@@ -154,7 +155,9 @@ def own_apis(resolver: NameResolver) -> OwnApis:
     coordinator: Any = SimpleNamespace(owner=lambda _: ownership, coordinates=True)
     governed: Any = SimpleNamespace(env=SimpleNamespace(watchers=[], node_id=1))
     nothing: Any = SimpleNamespace()
-    return OwnApis(nothing, nothing, resolver, governed, coordinator, nothing, {}, nothing)
+    return OwnApis(
+        GrantingRooms(nothing, nothing, resolver, governed, coordinator, TopicOwners(governed)), nothing, {}, nothing
+    )
 
 
 async def test_a_release_without_a_token_names_no_owner_to_whom_it_may_not_be_described(
