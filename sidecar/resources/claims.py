@@ -120,7 +120,6 @@ class Claims:
         self.table = self.new_table()
 
     def new_table(self) -> ClaimTable:
-        """Return an empty table."""
         return ClaimTable(self.lost, self.limits)
 
     # Requests -----------------------------------------------------------------------------------------------------

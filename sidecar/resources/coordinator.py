@@ -42,7 +42,7 @@ from sidecar.protocol.errors import ErrorCode, KafkaError
 from sidecar.protocol.ids import Offset
 from sidecar.protocol.session import Session
 from sidecar.resources.claim_table import Change, ClaimTable
-from sidecar.resources.claims import Claim, Claims, End, Intent, News, Release, Sever, Stored
+from sidecar.resources.claims import Claim, Claims, End, News, Release, Sever, Stored
 from sidecar.resources.commits import Batch, Commits, Work
 from sidecar.resources.epoch import (
     CLAIMS,
@@ -242,7 +242,9 @@ class Coordinator:
         else:
             for work, change in batch.writes:
                 if commits.closed is None:
-                    self._apply(work.intent, change)
+                    follows = self.claims.stored(work.intent, change)
+                    self._report(change, follows)
+                    self._submit(follows.ends)
                 self._over(work, Offset(first + len(records) - 1), commits.closed)
 
     def _fail(self, works: Iterable[Work], error: KafkaError) -> None:
@@ -253,11 +255,6 @@ class Coordinator:
         work.over(last, error)
         if isinstance(work.intent, End):
             self._submit(self.claims.ended(work.intent, failed=error is not None))
-
-    def _apply(self, intent: Intent, change: Change) -> None:
-        follows = self.claims.stored(intent, change)
-        self._report(change, follows)
-        self._submit(follows.ends)
 
     def _report(self, change: Change, follows: Stored) -> None:
         lost, hooks = follows.lost, self._hooks
@@ -291,7 +288,6 @@ class Coordinator:
 
     @property
     def coordinates(self) -> bool:
-        """Whether this node coordinates."""
         return self.epoch is not None
 
     @property
@@ -474,7 +470,8 @@ class Coordinator:
         self._lease.end()
         self._hooks.coordinator_changed(False, len(former.owners), reason)
         commits.closed = KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "this node coordinates claims no more; ask again")
-        works, commits.queue = commits.queue, type(commits.queue)()
+        works = list(commits.queue)
+        commits.queue.clear()
         self._fail(works, commits.closed)
         self._telling = self._tasks.start(in_slices(self._tell(former)))
 

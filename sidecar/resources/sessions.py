@@ -35,7 +35,6 @@ class Sessions:
         self._until.pop(session, None)
 
     def connections(self, session: str) -> Collection[int]:
-        """Return the connections that speak for a session."""
         return tuple(self._connections.get(session, ()))
 
     def is_present(self, session: str) -> bool:

@@ -120,7 +120,6 @@ class WaitingRequests:
         return self._queues.get(key, _NOBODY)
 
     def queued(self) -> Iterable[Key]:
-        """Return the resources with waiting requests."""
         return self._queues.keys()
 
     def is_anybody_ahead(self, token: bytes, key: Key) -> bool:
@@ -163,7 +162,6 @@ class LostTokens:
         self._lost: OrderedDict[bytes, dict[Key, None]] = OrderedDict()
 
     def add(self, token: bytes, keys: Iterable[Key]) -> None:
-        """Note that a token lost these."""
         found = self._lost.setdefault(token, {})
         self._lost.move_to_end(token)
         self._size -= len(found)
@@ -173,7 +171,6 @@ class LostTokens:
             self._size -= len(self._lost.popitem(last=False)[1])
 
     def of(self, token: bytes) -> AbstractSet[Key]:
-        """Return the resources that a token lost."""
         return self._lost.get(token, {}).keys()
 
 
