@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sidecar.protocol.api import NEWEST
+from sidecar.gateway.apis.table import NEWEST
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

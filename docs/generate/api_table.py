@@ -1,11 +1,12 @@
-"""docs/reference/api-table.md from `sidecar.protocol.api`."""
+"""docs/reference/api-table.md from the rows of `sidecar.gateway.apis`."""
 
 from __future__ import annotations
 
 from typing import Final
 
 from docs.generate import markdown
-from sidecar.protocol.api import APIS, NEWEST, NOT_SERVED, OWN_APIS, Api, Route, ShadowRule
+from sidecar.gateway.apis.spec import ApiSpec, Route, ShadowRule
+from sidecar.gateway.apis.table import APIS, NEWEST, NOT_SERVED, OWN_APIS
 
 _BEFORE: Final = """
     A node announces the versions that are in this table and that every upstream broker serves. It refuses anything
@@ -50,7 +51,7 @@ def page() -> str:
         [
             "# APIs of Kafka that a node serves",
             "",
-            *markdown.note("`sidecar/protocol/api.py`"),
+            *markdown.note("the modules of `sidecar/gateway/apis`"),
             *markdown.prose(_BEFORE),
             *markdown.table(
                 ("key", "API", "versions", "Kafka 4.4", "answered by", "a shadow named in it", "why not more"), served
@@ -83,6 +84,6 @@ def _named(member: Route | ShadowRule) -> str:
     return member.name.lower().replace("_", " ")
 
 
-def _versions(api: Api) -> str:
+def _versions(api: ApiSpec) -> str:
     told = "" if api.lowest_advertised == api.first else f" (announced from {api.lowest_advertised})"
     return f"{api.first}–{api.last}{told}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from docs.generate import markdown
-from sidecar.protocol.api import ALL_APIS
+from sidecar.gateway.apis.table import ALL_APIS
 from sidecar.telemetry.exposition import NodeCollector
 from sidecar.telemetry.hooks import COUNTS, GAUGES, TOPIC_LIMIT, WORDS_LIMIT, NodeMetrics
 

@@ -15,7 +15,7 @@ from typing import Any, Final, TypeVar
 
 from sidecar.client.access import PLAIN_TCP, NodeAccess
 from sidecar.client.errors import SidecarError, SidecarUnavailableError, away
-from sidecar.protocol.api import OWN_APIS, api_name
+from sidecar.protocol.api import OWN_KEYS, api_name
 from sidecar.protocol.caller import BadAnswerError, Request, decode_frame, encode_frame
 from sidecar.protocol.errors import ErrorCode
 from sidecar.security import exchange
@@ -73,7 +73,7 @@ class Connection:
 
     def _hint(self, request: Request[Any]) -> str:
         """Why a connection may have ended."""
-        if request.api_key in OWN_APIS:
+        if request.api_key in OWN_KEYS:
             return ": only a node of the sidecar answers that, Kafka itself hangs up"
         if self._access.credentials is None and self._access.tls is None:
             return ": a listener with TLS or logins hangs up on who has none, set security_protocol"

@@ -54,7 +54,8 @@ _READ_ONLY: Final = {
 }
 
 
-_HIDDEN: Final = KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "Topic authorization failed.")
+HIDDEN: Final = KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "Topic authorization failed.")
+"""As a broker refuses a topic that a client may not see."""
 ANYBODY: Final = "User:*"
 ANONYMOUS: Final = "User:ANONYMOUS"
 """The principal of a client that did not authenticate, as in Kafka (KafkaPrincipal.ANONYMOUS)."""
@@ -141,13 +142,6 @@ class NameResolver:
         """Return whether a name belongs to a shadow whose allow list lacks the principal."""
         source = self._shadows.get(topic)
         return source is not None and not source.may_be_read_by(principal)
-
-    def change_refused(self, topic: bytes, principal: str) -> KafkaError | None:
-        """Return the error for a change that a client with all of Kafka's rights asks for; None if it may change the
-        topic. A shadow that its allow list hides is refused in Kafka's words, so it looks like any other topic.
-        """
-        error = self.kinds[topic].change_refused
-        return _HIDDEN if error is not None and self.hides(topic, principal) else error
 
     def may_read_all_shadows(self, principal: str) -> bool:
         """Return whether the principal may read every shadow."""

@@ -10,18 +10,16 @@ from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable
 from typing import Any, Final
 
 from sidecar.cluster.upstream import KafkaUpstream
-from sidecar.gateway.access.asked import Asked, Divided, some_steps
-from sidecar.gateway.access.table import ACCESS
-from sidecar.gateway.access.topics import refused_anyway
+from sidecar.gateway.access.asked import Divided, some_steps
 from sidecar.gateway.client import AnswerWaiter, Client
 from sidecar.network.framing import Frame
 from sidecar.network.request import Exchange, Request
 from sidecar.network.slices import in_slices
 from sidecar.protocol import partitioned, schema
-from sidecar.protocol.api import APIS, api_name
 from sidecar.protocol.caller import BadAnswerError, DisconnectedError
 from sidecar.protocol.errors import ErrorCode, KafkaError
 from sidecar.protocol.limits import PORTION
+from sidecar.protocol.messages.by_key import MESSAGES
 from sidecar.protocol.partitioned import Layout, Table
 from sidecar.protocol.primitives import MalformedFrameError, TaggedFieldsError
 from sidecar.protocol.schema import Message, Values
@@ -53,10 +51,9 @@ async def read_all(request: Request) -> None:
     """
     if request.is_read:
         return
-    row, frame = ACCESS[request.key], request.frame
-    assert isinstance(row, Asked), f"{api_name(request.key)} is never forwarded unchanged"
-    reader = row.message.request_reader(frame.buffer, request.body, frame.end)
-    await in_slices(row.message.read_request_steps(reader, request.version))
+    message, frame = MESSAGES[request.key], request.frame
+    reader = message.request_reader(frame.buffer, request.body, frame.end)
+    await in_slices(message.read_request_steps(reader, request.version))
     if reader.tagged or reader.remaining:
         request.drop_tags(reader.tagged, reader.position)
     request.is_read = True
@@ -75,7 +72,7 @@ def read_table(request: Request, layout: Layout) -> Generator[None, None, Table]
 
 def leading_text(request: Request, count: int = 1) -> tuple[str, ...]:
     """See `schema.leading_text`."""
-    flexible, frame = APIS[request.key].is_flexible(request.version), request.frame
+    flexible, frame = MESSAGES[request.key].form(request.version).flexible, request.frame
     return schema.leading_text(frame.buffer, request.body, frame.end, flexible=flexible, count=count)
 
 
@@ -149,16 +146,17 @@ async def change(
     refusal: Callable[[Any], KafkaError | None],
     refused_as: Callable[[Any, KafkaError], Values],
     changed: Callable[[list[Any]], None] = lambda _kept: None,
+    refused_anyway: Callable[[int, Values], Callable[[Any], bool]] = lambda _version, _fields: lambda _element: False,
 ) -> None:
     """Send a change to the controller, without the elements that are refused here, and answer. `lists`: the elements in
     request and answer; `refused_as`: the answer for a refused one; `changed` is called with the elements that were
     sent, in portions, before the client is answered. `refusal` is not asked about elements that the controller refuses
-    anyway.
+    anyway: `refused_anyway` finds them, in a version and the fields of a request.
 
     Raises `MalformedFrameError`, `DisconnectedError`, `BadAnswerError`.
     """
     values = await fields(message, request)
-    anyway = refused_anyway(message, request.version, values)
+    anyway = refused_anyway(request.version, values)
 
     def refused(each: Any) -> Values | None:
         if anyway(each) or (error := refusal(each)) is None:

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 from struct import Struct
-from typing import Any, Final, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 from metadata.ownership import AccessMode
 from sidecar.cluster.pools import Counted
@@ -28,7 +28,7 @@ from sidecar.network.backoff import ReconnectBackoff
 from sidecar.network.client import ClientConnection
 from sidecar.network.framing import Frame
 from sidecar.network.handling import Pause
-from sidecar.network.request import Request
+from sidecar.network.request import Exchange, Request
 from sidecar.network.upstream import Reply, UpstreamConnection, UpstreamLostError
 from sidecar.protocol.api_versions import ClientSoftware
 from sidecar.protocol.caller import DisconnectedError
@@ -384,3 +384,17 @@ class AnswerWaiter:
     def answer_lost(self, error: UpstreamLostError) -> None:
         if not self.future.done():
             self.future.set_exception(DisconnectedError(str(error), sent=error.sent))
+
+
+HotApi = Callable[[Client, Request], None]
+"""Handles a request within the call. It has to own a request that it keeps longer (`Request.own`)."""
+
+ColdApi = Callable[[Client, Exchange, Request], Awaitable[None]]
+"""Handles an owned request and answers the exchange."""
+
+
+class Apis(NamedTuple):
+    """The handlers of requests by API key."""
+
+    hot: dict[int, HotApi]
+    cold: dict[int, ColdApi]

@@ -26,6 +26,7 @@ from sidecar.cluster.upstream import KafkaUpstream
 from sidecar.gateway import asking
 from sidecar.gateway.access.asked import MESSAGES, TOPIC
 from sidecar.gateway.client import Client
+from sidecar.gateway.shadow_rules import ShadowRule
 from sidecar.network.request import Exchange, Request
 from sidecar.network.slices import in_slices
 from sidecar.protocol.caller import DisconnectedError
@@ -33,7 +34,7 @@ from sidecar.protocol.errors import ErrorCode, KafkaError
 from sidecar.protocol.messages import admin
 from sidecar.protocol.metadata import MetadataRequest
 from sidecar.protocol.primitives import Octets
-from sidecar.protocol.schema import Values
+from sidecar.protocol.schema import Message, Values
 
 _TOPIC: Final = 2
 _BROKER: Final = 4
@@ -175,19 +176,19 @@ class ConfigsApi:
 
     # Alter --------------------------------------------------------------------------------------------------------
 
-    async def handle_alter(self, client: Client, exchange: Exchange, request: Request) -> None:
+    async def alter(
+        self, message: Message, shadow: ShadowRule, client: Client, exchange: Exchange, request: Request
+    ) -> None:
         """AlterConfigs and IncrementalAlterConfigs."""
-        message = admin.ALTER_CONFIGS if request.key == admin.ALTER_CONFIGS.key else admin.INCREMENTAL_ALTER_CONFIGS
-        lists, refusal = ("resources", "responses"), partial(self._alteration_refused, client)
+        lists, refusal = ("resources", "responses"), partial(self._alteration_refused, shadow, client)
         await asking.change(client, exchange, self._upstream, request, message, lists, refusal, _refused)
 
-    def _alteration_refused(self, client: Client, resource: Values) -> KafkaError | None:
+    def _alteration_refused(self, shadow: ShadowRule, client: Client, resource: Values) -> KafkaError | None:
         name: str = resource["resource_name"]
         if resource["resource_type"] in _OF_ONE_BROKER and name:
             return _NODE_ALTERED
         if resource["resource_type"] == _TOPIC:
-            error = self._resolver.change_refused(name.encode(), client.principal)
-            return error or refused_configs(resource["configs"])
+            return shadow.refusal(self._resolver, name, client) or refused_configs(resource["configs"])
         return None
 
 

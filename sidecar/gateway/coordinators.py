@@ -24,7 +24,7 @@ shared connection with a throttled answer is closed.
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from sidecar.cluster.resolver import NameResolver
 from sidecar.cluster.upstream import KafkaUpstream
@@ -33,54 +33,51 @@ from sidecar.gateway.client import AnswerWaiter, Client
 from sidecar.network.framing import Frame
 from sidecar.network.request import Exchange, Request
 from sidecar.network.upstream import UpstreamConnection
-from sidecar.protocol.api import APIS
 from sidecar.protocol.caller import CoordinatorKind, DisconnectedError, UpstreamError
 from sidecar.protocol.errors import STALE_COORDINATOR, ErrorCode, KafkaError
-from sidecar.protocol.messages import groups, new_groups, shares
+from sidecar.protocol.messages.by_key import MESSAGES
+from sidecar.protocol.metadata import NO_OPERATIONS
 from sidecar.protocol.primitives import I32
 from sidecar.protocol.schema import Message, Values
+from sidecar.resources.readers import ReaderClaims
 
 _LOOKUPS_AT_ONCE: Final = 64
 CROWD: Final = 500
 """The number of broker connections for clients from which on clients share some."""
 LARGEST: Final = 4096
 """The largest request on a shared connection, in bytes: one per client may wait."""
-_UNBOUNDED: Final = frozenset({groups.JOIN_GROUP.key, groups.SYNC_GROUP.key})
-"""Requests that wait for other members, for as long as the members' clients allow."""
-_SHARED: Final = {
-    message.key: since
-    for message, since in (
-        (groups.OFFSET_COMMIT, 3),
-        (groups.OFFSET_FETCH, 3),
-        (groups.JOIN_GROUP, 2),
-        (groups.HEARTBEAT, 1),
-        (groups.LEAVE_GROUP, 1),
-        (groups.SYNC_GROUP, 1),
-        (new_groups.CONSUMER_GROUP_HEARTBEAT, 0),
-        (shares.SHARE_GROUP_HEARTBEAT, 0),
-        (new_groups.STREAMS_GROUP_HEARTBEAT, 0),
-    )
-}
-"""By API key, the first version whose answers begin with the throttle time."""
+
+
+class SharedLinks(NamedTuple):
+    """The requests of an API may go on shared connections. `since`: the first version whose answers begin with the
+    throttle time. `waits`: they wait for other members, for as long as the members' clients allow.
+    """
+
+    since: int
+    waits: bool = False
 
 
 class GroupLinks:
     """The connections for group requests of all clients of a node."""
 
-    def __init__(self, upstream: KafkaUpstream) -> None:
+    def __init__(self, upstream: KafkaUpstream, shared: Mapping[int, SharedLinks]) -> None:
         self._upstream = upstream
+        self._shared = shared
 
     async def ask(self, client: Client, broker_id: int, request: Request) -> Frame:
         """The coordinator's answer. Raises `DisconnectedError`."""
-        links = client.links
+        links, shared = client.links, self._shared.get(request.key)
         if (
-            links.user is not None
+            shared is None
+            or links.user is not None
             or not links.are_many
             or links.stands(broker_id)
-            or not _may_share(links.throttled, request)
+            or request.version < shared.since
+            or links.throttled
+            or not (shared.waits or request.frame.size <= LARGEST)
         ):
             return await client.ask(broker_id, request)
-        pool, waits = self._upstream.pool(broker_id), request.key in _UNBOUNDED
+        pool, waits = self._upstream.pool(broker_id), shared.waits
         connection = await pool.take(links.opened, client.connection.answers, at_once=waits)
         if waits:
             if client.connection.closed:
@@ -111,16 +108,9 @@ class GroupLinks:
             raise DisconnectedError(f"the coordinator did not answer within {limit:g} s", sent=True) from None
 
 
-def _may_share(throttled: bool, request: Request) -> bool:
-    since = _SHARED.get(request.key)
-    if since is None or request.version < since or throttled:
-        return False
-    return request.frame.size <= LARGEST or request.key in _UNBOUNDED
-
-
 def _throttle_ms(request: Request, answer: Frame) -> int:
     """The throttle time, after length and correlation id, and an empty tag section in flexible versions."""
-    flexible = APIS[request.key].is_flexible(request.version)
+    flexible = MESSAGES[request.key].form(request.version).flexible
     found: int = I32.unpack_from(answer.buffer, answer.start + (9 if flexible else 8))[0]
     return found
 
@@ -128,9 +118,10 @@ def _throttle_ms(request: Request, answer: Frame) -> int:
 class Coordinators:
     """The coordinators of groups and transactional ids upstream, for the requests of all clients."""
 
-    def __init__(self, upstream: KafkaUpstream) -> None:
+    def __init__(self, upstream: KafkaUpstream, shared: Mapping[int, SharedLinks]) -> None:
+        """`shared`: the APIs whose requests may go on shared connections, by key."""
         self._upstream = upstream
-        self._groups = GroupLinks(upstream)
+        self._groups = GroupLinks(upstream, shared)
 
     async def find(self, key: str, kind: CoordinatorKind) -> int:
         """Returns the broker id. Raises `KafkaError` with the code for the client."""
@@ -196,13 +187,11 @@ class Keyed:
     replaced by an error with the message `said`.
     """
 
-    message: Message
-    kind: CoordinatorKind
     keys: str
     results: str
     key: str
     unknown: Values = field(default_factory=dict[str, Any])
-    may_name: Callable[[Client, str], KafkaError | None] = lambda _client, _key: None
+    may_name: Callable[[ReaderClaims, Client, str], KafkaError | None] = lambda _claims, _client, _key: None
     named_by: str = ""
     topics_of: Callable[[Values], Iterable[str]] = lambda _result: ()
     said: str = ""
@@ -212,25 +201,36 @@ class Keyed:
         return {self.key: key, "error_code": error.code, "error_message": error.message or None} | self.unknown
 
 
+def descriptions(
+    keys: str = "group_ids", topics_of: Callable[[Values], Iterable[str]] = lambda _group: (), said: str = ""
+) -> Keyed:
+    """An API that describes groups."""
+    unknown = {"authorized_operations": NO_OPERATIONS}
+    return Keyed(keys, "groups", "group_id", unknown, topics_of=topics_of, said=said)
+
+
 @dataclass(frozen=True, slots=True)
 class KeyedApi:
-    """Handles `Keyed` APIs: asks each coordinator once, and answers in the order of the request."""
+    """Handles a `Keyed` API: asks each coordinator once, and answers in the order of the request."""
 
     _coordinators: Coordinators
     _resolver: NameResolver
-    _forms: Mapping[int, Keyed]
+    _claims: ReaderClaims
+    _message: Message
+    _kind: CoordinatorKind
+    _form: Keyed
 
     async def handle(self, client: Client, exchange: Exchange, request: Request) -> None:
         """Handle one request; a key named twice is requested and answered once."""
-        form = self._forms[request.key]
-        fields = await asking.fields(form.message, request)
+        form = self._form
+        fields = await asking.fields(self._message, request)
         named: dict[str, Any] = {each[form.named_by] if form.named_by else each: each for each in fields[form.keys]}
         keys = list(named)
-        refused = {key: error for key in keys if (error := form.may_name(client, key)) is not None}
-        brokers, failed = await self._coordinators.by_broker([key for key in keys if key not in refused], form.kind)
+        refused = {key: error for key in keys if (error := form.may_name(self._claims, client, key)) is not None}
+        brokers, failed = await self._coordinators.by_broker([key for key in keys if key not in refused], self._kind)
         answers = await asyncio.gather(
             *(
-                self._ask(client, broker_id, request, form, fields | {form.keys: [named[key] for key in some]}, some)
+                self._ask(client, broker_id, request, fields | {form.keys: [named[key] for key in some]}, some)
                 for broker_id, some in brokers.items()
             )
         )
@@ -247,19 +247,18 @@ class KeyedApi:
                 exchange.note_error(result["error_code"])
         throttle_ms = max((answer.get("throttle_time_ms", 0) for answer in answers), default=0)
         values: Values = {form.results: listed, "throttle_time_ms": throttle_ms}
-        await asking.answer(exchange, form.message, values)
+        await asking.answer(exchange, self._message, values)
 
-    async def _ask(
-        self, client: Client, broker_id: int, request: Request, form: Keyed, fields: Values, keys: list[str]
-    ) -> Values:
+    async def _ask(self, client: Client, broker_id: int, request: Request, fields: Values, keys: list[str]) -> Values:
         """One coordinator's answer about its keys; empty if it is lost."""
+        form, kind = self._form, self._kind
         try:
-            answer = await asking.one(client, broker_id, request, form.message, fields)
+            answer = await asking.one(client, broker_id, request, self._message, fields)
         except DisconnectedError:
             for key in keys:
-                self._coordinators.lost(client, key, form.kind)
+                self._coordinators.lost(client, key, kind)
             return {form.results: []}
         for result in answer[form.results]:
             if result["error_code"] in STALE_COORDINATOR:
-                self._coordinators.forget(result[form.key], form.kind)
+                self._coordinators.forget(result[form.key], kind)
         return answer

@@ -1,10 +1,10 @@
-"""Enforces Kafka's ACLs on all requests except hot ones, before an API's module runs. By the table in `access`,
+"""Enforces Kafka's ACLs on all requests except hot ones, before an API's handler runs. By the row of the API,
 elements that the client has no right to are removed from the request, and the answer is completed as on a broker.
 
 The modules do not know of it: they receive the remaining request, and their exchange amends the answer.
 
 If no ACLs are enforced, clients may do everything that the node may do, except changes of the cluster for all clients:
-these are for super users only (`OPERATORS_ALONE`).
+these are for super users only (`ApiSpec.for_super_users`).
 
 The ACLs are read before clients are served, every few seconds, and after each change through this node (`AclMirror`). A
 node that has never read them serves no clients, as a broker that starts. A node that can no longer read them uses the
@@ -14,7 +14,7 @@ last ones: rights that were revoked in the meantime still apply. A metric shows 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Container, Generator
+from collections.abc import Callable, Container, Generator
 from contextlib import suppress
 from functools import partial
 from typing import Final, Protocol, TypeVar
@@ -22,12 +22,12 @@ from typing import Final, Protocol, TypeVar
 from sidecar.cluster.upstream import KafkaUpstream
 from sidecar.gateway import asking
 from sidecar.gateway.access.asked import Asked, Asking, Check, Divided
-from sidecar.gateway.access.table import ACCESS
-from sidecar.gateway.client import Client
+from sidecar.gateway.apis.table import ALL_APIS
+from sidecar.gateway.client import Client, ColdApi
 from sidecar.gateway.rights import Denied, Rights, WithoutRules
 from sidecar.network.request import Connection, Exchange, Request
 from sidecar.network.slices import in_slices
-from sidecar.protocol.api import ApiKey, api_name
+from sidecar.protocol.api import api_name
 from sidecar.protocol.caller import UpstreamError
 from sidecar.protocol.calls.admin import ConfigResource, DescribeConfigs, Resource
 from sidecar.protocol.calls.security import DescribeAcls
@@ -36,18 +36,8 @@ from sidecar.protocol.primitives import Octets
 from sidecar.protocol.schema import Message, Values
 from sidecar.security.acls import CLUSTER_NAME, Acls, Operation, ResourceType, Rules, java_address
 
-Handle = Callable[[Client, Exchange, Request], Awaitable[None]]
-
 FoundT = TypeVar("FoundT")
 
-_CHANGES: Final = frozenset({ApiKey.CREATE_ACLS, ApiKey.DELETE_ACLS})
-"""CreateAcls and DeleteAcls: the ACLs are read again after them, so that the new rules apply soon."""
-
-
-OPERATORS_ALONE: Final = frozenset({20, 30, 31, 33, 37, 44, 51})
-"""Checked also without ACLs: DeleteTopics, AlterConfigs, IncrementalAlterConfigs and CreatePartitions, if they name
-Kafka's own topics or brokers; CreateAcls, DeleteAcls, AlterUserScramCredentials.
-"""
 _WITHOUT_RULES: Final = WithoutRules()
 _NO_REFUSALS: Final = frozenset({ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_ID})
 """Codes that are no refusal by rights: an unknown topic id is none."""
@@ -99,16 +89,17 @@ class Enforcement:
             address = host
         return Rights(client, address, self._mirror)
 
-    async def run(self, handle: Handle, client: Client, exchange: AmendedExchange, request: Request) -> None:
+    async def run(self, handle: ColdApi, client: Client, exchange: AmendedExchange, request: Request) -> None:
         """Let a module handle the part of a request to which the client has the rights."""
-        row, rights = ACCESS[request.key], client.rights
+        api, rights = ALL_APIS.get(request.key), client.rights
+        row = None if api is None else api.access
         if rights is None or not rights.enforced:
-            may_all = request.key not in OPERATORS_ALONE or client.principal in self._super_users
+            may_all = api is None or not api.for_super_users or client.principal in self._super_users
             rights = None if may_all else _WITHOUT_RULES
-        if not isinstance(row, Asked) or rights is None:
+        if api is None or not isinstance(row, Asked) or rights is None:
             await handle(client, exchange, request)
             return
-        message = row.message
+        message = api.message
         fields = await asking.fields(message, request, whole=False)  # the module decides what else is invalid
         creates = self._mirror is None or self._mirror.creates_topics
         asked = Asking(rights, fields, request.version, self._has, creates, partial(asking.topic_name, self._upstream))
@@ -135,7 +126,7 @@ class Enforcement:
             exchange.keeps = True
             await handle(client, exchange, going_on)
             await _amend(message, exchange, divided.amend)
-        if request.key in _CHANGES and self._mirror is not None:
+        if api.changes_acls and self._mirror is not None:
             self._mirror.read_soon()
 
     def _has(self, topic: str, partition: int | None) -> bool:

@@ -8,17 +8,17 @@ connection with one event.
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Final, NamedTuple, Protocol
+from collections.abc import Callable, Sequence
+from typing import Final, Protocol
 
 from sidecar.cluster.resolver import ANONYMOUS
 from sidecar.cluster.upstream import KafkaUpstream
 from sidecar.exclusive import identity
-from sidecar.gateway.audit import KEYS as AUDITED
+from sidecar.gateway.apis.table import ALL_APIS, AUDITED, FOR_SUPER_USERS, NOT_SERVED, OWN_APIS
 from sidecar.gateway.audit import Act, act_of
-from sidecar.gateway.client import Client, ClientLinks
+from sidecar.gateway.client import Apis, Client, ClientLinks
 from sidecar.gateway.coordinators import CROWD
-from sidecar.gateway.enforcement import OPERATORS_ALONE, AmendedExchange, Enforcement
+from sidecar.gateway.enforcement import AmendedExchange, Enforcement
 from sidecar.gateway.logins import UNNAMED, ClientListener, check_login, with_logins
 from sidecar.gateway.logins import VERSIONS as LOGIN_VERSIONS
 from sidecar.gateway.metering import Metering
@@ -32,20 +32,13 @@ from sidecar.network.tasks import Tasks
 from sidecar.network.turn import TURN
 from sidecar.network.unread import AnswerMemory
 from sidecar.protocol import api_versions
-from sidecar.protocol.api import ALL_APIS, LOGIN_APIS, NOT_SERVED, OWN_APIS, ApiKey, api_name
+from sidecar.protocol.api import LOGIN_APIS, ApiKey, api_name
 from sidecar.protocol.caller import UpstreamError
 from sidecar.protocol.errors import ErrorCode, KafkaError, error_name
 from sidecar.protocol.primitives import MalformedFrameError, TaggedFieldsError
 from sidecar.protocol.session import Session
 from sidecar.security.distinguished_names import CertificateError
 from sidecar.security.principal_mapping import NoRuleError
-
-HotApi = Callable[[Client, Request], None]
-"""Handles a request within the call. It has to own a request that it keeps longer (`Request.own`)."""
-
-ColdApi = Callable[[Client, Exchange, Request], Awaitable[None]]
-"""Handles an owned request and answers the exchange."""
-
 
 _KAFKAS_CLIENT: Final = "__admin_client"
 """With this client.id brokers let any client write to their internal topics."""
@@ -68,13 +61,6 @@ class TrafficHooks(Protocol):
     def response_error(self, api: str, error: str) -> None: ...
     def request_failed(self, api: str, peer: str, error: BaseException) -> None: ...
     def task_failed(self, error: BaseException) -> None: ...
-
-
-class Apis(NamedTuple):
-    """The modules of this room by API key."""
-
-    hot: dict[int, HotApi]
-    cold: dict[int, ColdApi]
 
 
 class _Links:
@@ -244,7 +230,7 @@ class Gateway:
                     hot(client, request)
                 return
         except MalformedFrameError as error:
-            raise RejectError(error.reason, f"{ALL_APIS[request.key].name} v{request.version}: {error}") from None
+            raise RejectError(error.reason, f"{api_name(request.key)} v{request.version}: {error}") from None
         exchange = self._exchange(client, request)
         connection.expect(exchange)
         connection.hold()
@@ -253,7 +239,7 @@ class Gateway:
 
     def _exchange(self, client: Client, request: Request) -> Exchange:
         is_audited = self.acted is not None and request.key in AUDITED
-        is_amended = is_audited or client.rights is not None or request.key in OPERATORS_ALONE
+        is_amended = is_audited or client.rights is not None or request.key in FOR_SUPER_USERS
         return (AmendedExchange if is_amended else Exchange)(client.connection, request)
 
     def _identify(self, client: Client, request: Request) -> None:

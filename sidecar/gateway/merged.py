@@ -36,13 +36,46 @@ from sidecar.network.slices import in_slices
 from sidecar.protocol.caller import DisconnectedError, UpstreamError
 from sidecar.protocol.errors import STALE_ROUTE, ErrorCode
 from sidecar.protocol.limits import BOUNDS
-from sidecar.protocol.messages import admin, groups, transactions
+from sidecar.protocol.messages import admin, transactions
 from sidecar.protocol.metadata import MetadataRequest
 from sidecar.protocol.schema import Message, Values
 
 _Answer = TypeVar("_Answer")
 _NO_LOG_DIR: Final[Values] = {"log_dir": "(none)", "topics": [], "total_bytes": -1, "usable_bytes": -1}
 """The answer of a node without brokers: Java takes an empty list for CLUSTER_AUTHORIZATION_FAILED."""
+
+
+_ASK_AGAIN: Final = {"error_code": ErrorCode.COORDINATOR_LOAD_IN_PROGRESS}
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """A list that each broker answers: the field of its elements, and the field of an element's key. `merge` completes
+    the answer with the brokers' other fields.
+    """
+
+    elements: str
+    key: str
+    merge: Callable[[list[Values]], Values] = lambda _answers: {}
+
+    def keep(self, answers: list[Values], is_here: Callable[[str], bool]) -> Generator[None, None, None]:
+        """Remove the elements of other nodes, in slices."""
+        for answer in answers:
+            listed: list[Values] = answer[self.elements]
+            kept: list[Values] = []
+            for first in range(0, len(listed), BOUNDS.turn):
+                kept += [each for each in listed[first : first + BOUNDS.turn] if is_here(each[self.key])]
+                yield
+            answer[self.elements] = kept
+
+    def joined(self, answers: list[Values]) -> Values:
+        """All lists as one, each key once (a group that moves may be listed by two brokers); empty after an error."""
+        values = _in_front(answers)
+        found: dict[str, Values] = {}
+        if not values["error_code"]:
+            for answer in answers:
+                found |= {element[self.key]: element for element in answer[self.elements]}
+        return values | {self.elements: list(found.values())} | self.merge(answers)
 
 
 class MergedApi:
@@ -71,10 +104,11 @@ class MergedApi:
             raise lost
         return answers
 
-    async def handle_list(self, client: Client, exchange: Exchange, request: Request) -> None:
-        """ListGroups, ListTransactions: the groups or transactional ids that clients find at this node."""
-        form = _LISTS[request.key]
-        message, version = form.message, request.version
+    async def handle_list(
+        self, message: Message, form: Listed, client: Client, exchange: Exchange, request: Request
+    ) -> None:
+        """Answer with the groups or transactional ids that clients find at this node."""
+        version = request.version
         await asking.read_all(request)
         try:
             answers = await self._ask_all(
@@ -90,7 +124,7 @@ class MergedApi:
             return
         found = [await asking.read(message, answer, version) for answer in answers]
         await in_slices(form.keep(found, lambda key: placement.of_key(key.encode()) == self._nodes.me.id))
-        await asking.answer(exchange, message, form.merge(found))
+        await asking.answer(exchange, message, form.joined(found))
 
     async def handle_log_dirs(self, client: Client, exchange: Exchange, request: Request) -> None:
         """DescribeLogDirs: the directories of this node's brokers, and all with named partitions of this node."""
@@ -229,21 +263,6 @@ def _in_front(answers: list[Values]) -> Values:
     }
 
 
-def _joined(answers: list[Values], elements: str, key: str) -> Values:
-    """All lists as one, each key once (a group that moves may be listed by two brokers); empty if there is an error."""
-    values = _in_front(answers)
-    found: dict[str, Values] = {}
-    if not values["error_code"]:
-        for answer in answers:
-            found |= {element[key]: element for element in answer[elements]}
-    return values | {elements: list(found.values())}
-
-
-def _joined_transactions(answers: list[Values]) -> Values:
-    unknown = dict.fromkeys(name for answer in answers for name in answer["unknown_state_filters"])
-    return _joined(answers, "transaction_states", "transactional_id") | {"unknown_state_filters": list(unknown)}
-
-
 def _joined_log_dirs(answers: list[Values]) -> Values:
     """Numbers directories of the same name on different brokers: clients identify them by name."""
     values = _in_front(answers)
@@ -256,33 +275,3 @@ def _joined_log_dirs(answers: list[Values]) -> Values:
     if not results and not values["error_code"]:
         results = [_NO_LOG_DIR]
     return values | {"results": results}
-
-
-@dataclass(frozen=True, slots=True)
-class _List:
-    """A list that each broker answers: the field of its elements, and the field of an element's key."""
-
-    message: Message
-    elements: str
-    key: str
-    merge: Callable[[list[Values]], Values]
-
-    def keep(self, answers: list[Values], is_here: Callable[[str], bool]) -> Generator[None, None, None]:
-        """Remove the elements of other nodes, in slices."""
-        for answer in answers:
-            listed: list[Values] = answer[self.elements]
-            kept: list[Values] = []
-            for first in range(0, len(listed), BOUNDS.turn):
-                kept += [each for each in listed[first : first + BOUNDS.turn] if is_here(each[self.key])]
-                yield
-            answer[self.elements] = kept
-
-
-_ASK_AGAIN: Final = {"error_code": ErrorCode.COORDINATOR_LOAD_IN_PROGRESS}
-_LISTS: Final = {
-    form.message.key: form
-    for form in (
-        _List(groups.LIST_GROUPS, "groups", "group_id", lambda answers: _joined(answers, "groups", "group_id")),
-        _List(transactions.LIST_TRANSACTIONS, "transaction_states", "transactional_id", _joined_transactions),
-    )
-}

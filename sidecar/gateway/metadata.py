@@ -26,10 +26,10 @@ from sidecar.network.request import Exchange, Request
 from sidecar.network.slices import in_slices
 from sidecar.network.tasks import Tasks
 from sidecar.protocol import api_versions, limits, metadata
-from sidecar.protocol.api import APIS, OWN_APIS, OWN_SOFTWARE
+from sidecar.protocol.api import OWN_KEYS, OWN_SOFTWARE
 from sidecar.protocol.api_versions import VersionRange
 from sidecar.protocol.caller import CoordinatorKind, UpstreamError
-from sidecar.protocol.calls.admin import FEATURES, ServedVersions
+from sidecar.protocol.calls.admin import FEATURES
 from sidecar.protocol.errors import ErrorCode, KafkaError
 from sidecar.protocol.messages import cluster
 from sidecar.protocol.metadata import Broker, ClusterState, MetadataRequest, PartitionState, TopicState
@@ -47,27 +47,7 @@ _FEATURES_S = 30.0
 """Seconds between two requests for the cluster's features, which only an operator changes."""
 _LISTENER_NOT_FOUND_FROM = 6
 """The first version of Metadata with an error for a leader without the client's listener (KIP-103)."""
-_OWN_RANGES = [api_versions.VersionRange(own.key, own.first, own.last) for own in OWN_APIS.values()]
-
-
-def served_versions(upstream: dict[int, ServedVersions]) -> list[VersionRange]:
-    """The API versions that clients see: the table of APIs, limited to the versions that every broker upstream serves.
-
-    The lowest version of Produce is not raised: librdkafka refuses a broker without Produce v0 (KAFKA-18659).
-    """
-    ranges: list[VersionRange] = []
-    for api in APIS.values():
-        there = upstream.get(api.key)
-        if there is None:
-            continue
-        low, high = max(api.first, there.lowest), min(api.last, there.highest)
-        if low <= high:
-            ranges.append(
-                api_versions.VersionRange(
-                    api.key, api.lowest_advertised if api.lowest_advertised < api.first else low, high
-                )
-            )
-    return ranges
+_OWN_RANGES = [api_versions.VersionRange(key, 0, 0) for key in sorted(OWN_KEYS)]
 
 
 class ClusterApi:

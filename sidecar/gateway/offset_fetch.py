@@ -38,30 +38,18 @@ from sidecar.gateway.client import Client
 from sidecar.gateway.coordinators import Coordinators
 from sidecar.network.request import Exchange, Request
 from sidecar.protocol import limits
-from sidecar.protocol.api import APIS
 from sidecar.protocol.caller import CoordinatorKind
 from sidecar.protocol.errors import STALE_COORDINATOR, ErrorCode, KafkaError
-from sidecar.protocol.messages import groups
 from sidecar.protocol.messages.groups import OFFSET_FETCH
 from sidecar.protocol.primitives import RequestReader
-from sidecar.protocol.schema import Values
+from sidecar.protocol.schema import Message, Values
 from sidecar.resources.readers import ReaderClaims
 from sidecar.shadow.auto_reset import AutoReset
 
-_GUARDED: Final = {
-    message.key: message for message in (groups.OFFSET_COMMIT, groups.OFFSET_DELETE, groups.TXN_OFFSET_COMMIT)
-}
 _FIRST_OF_MANY: Final = 8
 _FIRST_BY_ID: Final = 10
 _GROUP_BYTES: Final = 3
 _UNKNOWN: Final = -1
-
-
-def refusal_of_deleting(claims: ReaderClaims, client: Client, group: str) -> KafkaError | None:
-    """Why claims forbid a client to delete a group with its cursors, if they do."""
-    if not claims.any or claims.may_delete(group, client.reader):
-        return None
-    return KafkaError(ErrorCode.NON_EMPTY_GROUP, f"{group} has a reader that has claimed its partitions")
 
 
 class GuardedCursors:
@@ -71,10 +59,6 @@ class GuardedCursors:
         self.upstream = upstream
         self.resolver = resolver
         self._claims = claims
-
-    def concerns(self, key: int) -> bool:
-        """Whether requests of this API have to be checked now."""
-        return key in _GUARDED and (self.resolver.has_guards or self._claims.any)
 
     def named(self, topic: Values) -> str | None:
         """The topic of an element in a request or answer; None for an unknown id."""
@@ -92,11 +76,15 @@ class GuardedCursors:
         name = self.named(topic)
         return name is not None and self.resolver.hides(name.encode(), client.principal)
 
-    async def divide(self, group: str, client: Client, exchange: Exchange, request: Request) -> Divided | None:
+    async def divide(
+        self, message: Message, group: str, client: Client, exchange: Exchange, request: Request
+    ) -> Divided | None:
         """The request without cursors that the client may not touch; None if there are none. Raises
         `MalformedFrameError`.
         """
-        fields = await asking.fields(_GUARDED[request.key], request)
+        if not (self.resolver.has_guards or self._claims.any):
+            return None
+        fields = await asking.fields(message, request)
         topics: list[Any] = fields["topics"]
         await asking.learn_ids(self.upstream, ids_in(topics))
         kept: list[Values] = []
@@ -262,7 +250,7 @@ _NOWHERE: Final = ErrorCode.COORDINATOR_NOT_AVAILABLE
 
 def _only_group(request: Request) -> str | None:
     """The only group of a request; None if it names many or none. Raises `MalformedFrameError`."""
-    flexible = APIS[request.key].is_flexible(request.version)
+    flexible = OFFSET_FETCH.form(request.version).flexible
     reader = RequestReader(request.frame.buffer, request.body, request.frame.end, limits.elements(request.key))
     reader.tags(flexible)
     if request.version >= _FIRST_OF_MANY and reader.array(flexible, element_bytes=_GROUP_BYTES) != 1:

@@ -38,6 +38,7 @@ from sidecar.gateway.gaps import Buffer, Place, signature
 from sidecar.gateway.leader_hints import LeaderHints
 from sidecar.gateway.ordinary_produce import AGAIN, OrdinaryProduce, SplitProduce, behind_lost, refusal
 from sidecar.gateway.rights import Rights
+from sidecar.gateway.shadow_rules import ShadowRule
 from sidecar.gateway.write_rights import denied_topics, refused_transaction, with_unknown
 from sidecar.network.framing import Frame
 from sidecar.network.request import Exchange, RejectError, Request
@@ -139,9 +140,16 @@ class ProduceApi:
     """Handles Produce requests of all clients of a node."""
 
     def __init__(
-        self, upstream: KafkaUpstream, nodes: NodeDirectory, resolver: NameResolver, governed: Producers, tasks: Tasks
+        self,
+        upstream: KafkaUpstream,
+        nodes: NodeDirectory,
+        resolver: NameResolver,
+        governed: Producers,
+        tasks: Tasks,
+        shadow: ShadowRule = ShadowRule.REFUSED,
     ) -> None:
         self._upstream = upstream
+        self._shadow = shadow
         self._view = upstream.view
         self._kinds = resolver.kinds
         self._hides = resolver.hides
@@ -348,7 +356,7 @@ class ProduceApi:
             merge.refuse(frame, part, error.code, error.message or None)
         elif kind is TopicKind.GOVERNED:
             self._append(merge, frame, part)
-        elif (error := kind.change_refused) is not None:
+        elif (error := self._shadow.refused(kind)) is not None:
             is_hidden = self._hides(part.topic, merge.client.principal)
             merge.settle(refusal(part, error.code, None if is_hidden else error.message))
         elif any(each.awaits(part) for each in before):

@@ -15,6 +15,7 @@ answer names the node that does (`gateway.leader_hints`), never a broker.
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 from sidecar.cluster.nodes import NodeDirectory
@@ -24,6 +25,7 @@ from sidecar.cluster.view import NO_LEADER
 from sidecar.gateway import asking, share_sessions
 from sidecar.gateway.client import Client
 from sidecar.gateway.leader_hints import LeaderHints
+from sidecar.gateway.shadow_rules import ShadowRule
 from sidecar.gateway.share_sessions import (
     FINAL,
     INITIAL,
@@ -67,6 +69,7 @@ class _Call:
     fields: Values
     session: ShareSession
     gathered: Gathered
+    shadow: ShadowRule
     restarts: int = 0
 
     def check(self) -> None:
@@ -92,13 +95,15 @@ class ShareApi:
         """End the sessions that a client opened. Brokers notice by its connections to them, which close too."""
         self.sessions.connection_closed(client.connection.id)
 
-    async def handle_fetch(self, client: Client, exchange: Exchange, request: Request) -> None:
-        """ShareFetch."""
-        await self._handle(client, exchange, request, SHARE_FETCH, self._fetch)
+    async def handle_fetch(self, shadow: ShadowRule, client: Client, exchange: Exchange, request: Request) -> None:
+        """ShareFetch. `shadow`: the rule of this API."""
+        await self._handle(client, exchange, request, SHARE_FETCH, partial(self._fetch, shadow))
 
-    async def handle_acknowledge(self, client: Client, exchange: Exchange, request: Request) -> None:
-        """ShareAcknowledge."""
-        await self._handle(client, exchange, request, SHARE_ACKNOWLEDGE, self._acknowledge)
+    async def handle_acknowledge(
+        self, shadow: ShadowRule, client: Client, exchange: Exchange, request: Request
+    ) -> None:
+        """ShareAcknowledge. `shadow`: the rule of this API."""
+        await self._handle(client, exchange, request, SHARE_ACKNOWLEDGE, partial(self._acknowledge, shadow))
 
     async def _handle(
         self,
@@ -124,13 +129,15 @@ class ShareApi:
 
     # Fetch --------------------------------------------------------------------------------------------------------
 
-    async def _fetch(self, client: Client, request: Request, fields: Values, gathered: Gathered) -> Values:
+    async def _fetch(
+        self, shadow: ShadowRule, client: Client, request: Request, fields: Values, gathered: Gathered
+    ) -> Values:
         acks, former, epoch = share_sessions.acks_in(fields), None, fields["share_session_epoch"]
         if epoch == INITIAL:
             session, former = self.sessions.open(client, fields)
         else:
             session = self.sessions.known(client, fields)
-        call = _Call(client, request, fields, session, gathered)
+        call = _Call(client, request, fields, session, gathered, shadow)
         if epoch == FINAL:
             await self._close(call, acks)
             return gathered.fetched()
@@ -138,7 +145,7 @@ class ShareApi:
             self.sessions.update(session, fields)
         async with session.turn:
             if former is not None:
-                await self._end_former(_Call(client, request, fields, former, Gathered()))
+                await self._end_former(_Call(client, request, fields, former, Gathered(), shadow))
             call.check()
             await self._poll(call, await self._allowed(call, acks))
         self._withhold(call)
@@ -149,7 +156,7 @@ class ShareApi:
         wait_s = min(max(0, fields["max_wait_ms"]) / 1000, _LONGEST_S)
         deadline, is_first = loop.time() + wait_s, True
         while True:
-            by_broker, refused = await self._places(call.client, session.parts, look=is_first)
+            by_broker, refused = await self._places(call, session.parts, look=is_first)
             for code, parts in refused.items():
                 call.gathered.refuse(parts, code)
             theirs, nowhere = session.acks_by_broker(acks, self._leader)
@@ -222,11 +229,13 @@ class ShareApi:
 
     # Acknowledge --------------------------------------------------------------------------------------------------
 
-    async def _acknowledge(self, client: Client, request: Request, fields: Values, gathered: Gathered) -> Values:
+    async def _acknowledge(
+        self, shadow: ShadowRule, client: Client, request: Request, fields: Values, gathered: Gathered
+    ) -> Values:
         if fields["share_session_epoch"] == INITIAL:
             share_sessions.key_of(client, fields)
             raise KafkaError(ErrorCode.INVALID_SHARE_SESSION_EPOCH)
-        call = _Call(client, request, fields, self.sessions.known(client, fields), gathered)
+        call = _Call(client, request, fields, self.sessions.known(client, fields), gathered, shadow)
         acks = share_sessions.acks_in(fields)
         if fields["share_session_epoch"] == FINAL:
             await self._close(call, acks)
@@ -240,7 +249,7 @@ class ShareApi:
 
     async def _allowed(self, call: _Call, acks: Acks) -> Acks:
         """The acknowledgements that the client may send; others are refused."""
-        _, refused = await self._places(call.client, acks)
+        _, refused = await self._places(call, acks)
         for code in _NOT_ACKNOWLEDGED:
             call.gathered.not_acknowledged(refused.get(code, ()), code)
         return {part: batches for part, batches in acks.items() if part not in call.gathered.acked}
@@ -307,20 +316,20 @@ class ShareApi:
     # Places -------------------------------------------------------------------------------------------------------
 
     async def _places(
-        self, client: Client, parts: Iterable[Part], *, look: bool = True
+        self, call: _Call, parts: Iterable[Part], *, look: bool = True
     ) -> tuple[dict[int, list[Part]], dict[int, list[Part]]]:
         """The partitions by leader, and refused ones by error code. `look`: look up unknown names and leaders."""
         parts = [*parts]
         names = self._view.names
         if look:
             await asking.learn_ids(self._upstream, (topic_id for topic_id, _ in parts))
-            allowed = ((names[part[0]], part[1]) for part in parts if not self._refusal(client, part))
+            allowed = ((names[part[0]], part[1]) for part in parts if not self._refusal(call, part))
             if missing := self._view.missing(allowed):
                 await self._upstream.find_leaders(missing)
         by_broker: dict[int, list[Part]] = {}
         refused: dict[int, list[Part]] = {}
         for part in parts:
-            code = self._refusal(client, part)
+            code = self._refusal(call, part)
             name = names.get(part[0], b"")
             leader = NO_LEADER if code else self._view.leader(name, part[1])
             if code or leader == NO_LEADER:
@@ -338,14 +347,15 @@ class ShareApi:
         """
         return any(self._leader(part) != broker for part in session.brokers[broker].parts)
 
-    def _refusal(self, client: Client, part: Part) -> int:
+    def _refusal(self, call: _Call, part: Part) -> int:
         """The error code if a client may not read a partition; 0 if it may."""
+        client = call.client
         name = self._view.names.get(part[0])
         if name is None:
             return ErrorCode.UNKNOWN_TOPIC_ID
         is_refused = (
             (client.rights is not None and client.rights.refuses(Operation.READ, name))
-            or self._resolver.kind(name) is TopicKind.SHADOW
+            or (self._resolver.kind(name) is TopicKind.SHADOW and call.shadow.refused(TopicKind.SHADOW) is not None)
             or (self._claims.guards and not self._claims.may_fetch(name, part[1], client.reader))
         )
         return ErrorCode.TOPIC_AUTHORIZATION_FAILED if is_refused else ErrorCode.NONE
@@ -353,7 +363,7 @@ class ShareApi:
     def _withhold(self, call: _Call) -> None:
         """Remove records that the client may no longer read."""
         found = call.gathered.parts
-        refused = [part for part, each in found.items() if each.get("records") and self._refusal(call.client, part)]
+        refused = [part for part, each in found.items() if each.get("records") and self._refusal(call, part)]
         call.gathered.refuse(refused, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
 
     def _refresh(self, parts: Iterable[Part]) -> None:

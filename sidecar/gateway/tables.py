@@ -14,16 +14,16 @@ import struct
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Mapping
 from types import MappingProxyType
-from typing import Final, TypeVar
+from typing import TypeVar
 
-from sidecar.cluster.resolver import NameResolver
+from sidecar.cluster.resolver import NameResolver, TopicKind
 from sidecar.cluster.upstream import KafkaUpstream
 from sidecar.cluster.view import NO_LEADER
 from sidecar.gateway import asking
 from sidecar.gateway.access.asked import PerTopic
-from sidecar.gateway.access.table import ACCESS
 from sidecar.gateway.client import Client
 from sidecar.gateway.purging import Purging
+from sidecar.gateway.shadow_rules import ShadowRule
 from sidecar.gateway.source_check import send_read
 from sidecar.network.framing import Frame
 from sidecar.network.request import Exchange, Request
@@ -32,7 +32,7 @@ from sidecar.network.tasks import Tasks
 from sidecar.network.turn import TURN
 from sidecar.network.upstream import UpstreamLostError
 from sidecar.protocol import partitioned
-from sidecar.protocol.api import APIS, ApiKey
+from sidecar.protocol.api import ApiKey, api_name
 from sidecar.protocol.caller import DisconnectedError
 from sidecar.protocol.errors import STALE_ROUTE, ErrorCode
 from sidecar.protocol.limits import AT_ONCE_BYTES, BOUNDS, PORTION
@@ -42,14 +42,23 @@ from sidecar.shadow.views import Read, Views, layer_steps
 
 ElementT = TypeVar("ElementT")
 
-_TAKES: Final = {key: takes for key, takes in ACCESS.items() if isinstance(takes, PerTopic)}
-
 
 class TablesApi:
-    """Handles the three APIs for all clients of a node."""
+    """Handles one of the three APIs for all clients of a node."""
 
-    def __init__(self, upstream: KafkaUpstream, resolver: NameResolver, tasks: Tasks, purging: Purging) -> None:
+    def __init__(
+        self,
+        upstream: KafkaUpstream,
+        resolver: NameResolver,
+        tasks: Tasks,
+        access: PerTopic,
+        shadow: ShadowRule,
+        purging: Purging | None = None,
+    ) -> None:
+        """`purging`: saves what DeleteRecords deletes; None for the others."""
         self.upstream = upstream
+        self._access = access
+        self._refused_kinds = frozenset(kind for kind in TopicKind if shadow.refused(kind) is not None)
         self._purging = purging
         self._view = upstream.view
         self._resolver = resolver
@@ -59,7 +68,7 @@ class TablesApi:
     def handle(self, client: Client, request: Request) -> None:
         """Handle one request; the frame may be borrowed."""
         layout = partitioned.layout_of(request.key, request.version)
-        if request.frame.size > AT_ONCE_BYTES or request.key == ApiKey.DELETE_RECORDS:
+        if request.frame.size > AT_ONCE_BYTES or self._purging is not None:
             request.own()
             client.connection.hold()
             self.tasks.start(self._handle_held(client, request, layout))
@@ -75,7 +84,7 @@ class TablesApi:
             return
         if request.own():
             table = partitioned.walk(request.frame.buffer, request.body, request.frame.end, layout)
-        if self._views.missing(self._allowed(client, request.key, table.parts), client.principal):
+        if self._views.missing(self._allowed(client, table.parts), client.principal):
             client.connection.hold()
             self.tasks.start(self._handle_held(client, request, layout, (exchange, table, leader)))
         else:
@@ -89,9 +98,8 @@ class TablesApi:
         """
         connection, asked = client.connection, True
         try:
-            uncovered = (
-                await self._prepare_purge(client, request, layout) if request.key == ApiKey.DELETE_RECORDS else {}
-            )
+            purging = self._purging
+            uncovered = {} if purging is None else await self._prepare_purge(purging, client, request, layout)
             exchange, table, leader = begun or await in_slices(self._begin(client, request, layout, uncovered))
             if connection.closed:
                 return
@@ -100,25 +108,23 @@ class TablesApi:
             if leader != NO_LEADER:
                 self._pass(client, request, exchange, table, leader)
                 return
-            if missing := await in_slices(self._missing(client, request.key, table)):
+            if missing := await in_slices(self._missing(client, table)):
                 asked = await self.upstream.find_leaders(missing)
             if not connection.closed:
                 await in_slices(self._split(client, request, exchange, table, asked=asked))
         except MalformedFrameError as error:
-            connection.reject(error.reason, f"{APIS[request.key].name} v{request.version}: {error}")
+            connection.reject(error.reason, f"{api_name(request.key)} v{request.version}: {error}")
         finally:
             connection.release()
 
     async def _prepare_purge(
-        self, client: Client, request: Request, layout: Layout
+        self, purging: Purging, client: Client, request: Request, layout: Layout
     ) -> dict[tuple[bytes, int], ErrorCode]:
         """Save the sequence ids of what a request deletes. Returns the error of each partition that has to stay."""
         table = await in_slices(asking.read_table(request, layout))
-        allowed = {
-            topic for topic in {part.topic for part in table.parts} if not self._refused(client, request.key, topic)
-        }
+        allowed = {topic for topic in {part.topic for part in table.parts} if not self._refused(client, topic)}
         parts = (part for part in table.parts if part.topic in allowed)
-        return await self._purging.prepare(request.frame.buffer, table, parts)
+        return await purging.prepare(request.frame.buffer, table, parts)
 
     def _begin(
         self,
@@ -136,17 +142,17 @@ class TablesApi:
         leader, is_one = NO_LEADER, not uncovered
         for some in _portions(table.parts):
             exchange.expects(some)
-            found = self._single_leader(client, some, request.key) if is_one else NO_LEADER
+            found = self._single_leader(client, some) if is_one else NO_LEADER
             is_one = found != NO_LEADER and leader in (NO_LEADER, found)
             leader = found if is_one else NO_LEADER
             yield
         return exchange, table, leader
 
-    def _missing(self, client: Client, key: int, table: Table) -> Generator[None, None, set[bytes]]:
+    def _missing(self, client: Client, table: Table) -> Generator[None, None, set[bytes]]:
         """The topics with unknown leaders, of those that the client may use."""
         missing: set[bytes] = set()
         for some in _portions(table.parts):
-            missing |= self._views.missing(self._allowed(client, key, some), client.principal)
+            missing |= self._views.missing(self._allowed(client, some), client.principal)
             yield
         return missing
 
@@ -156,29 +162,29 @@ class TablesApi:
         except DisconnectedError:
             exchange.refuse(table.parts, ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
-    def _allowed(self, client: Client, key: int, parts: list[TablePart]) -> list[TablePart]:
+    def _allowed(self, client: Client, parts: list[TablePart]) -> list[TablePart]:
         """The partitions that are not refused: nothing is looked up for the others, as the time would show that their
         topic exists.
         """
         if client.rights is None:
             return parts
-        return [part for part in parts if not self._refused(client, key, part.topic)]
+        return [part for part in parts if not self._refused(client, part.topic)]
 
-    def _refused(self, client: Client, key: int, topic: bytes) -> bool:
+    def _refused(self, client: Client, topic: bytes) -> bool:
         rights = client.rights
-        if rights is not None and rights.refuses(_TAKES[key].operation, topic):
-            instead = _TAKES[key].instead
+        if rights is not None and rights.refuses(self._access.operation, topic):
+            instead = self._access.instead
             if instead is None or not rights.cluster(instead):
                 return True
-        return key == ApiKey.DELETE_RECORDS and self._resolver.kind(topic).change_refused is not None
+        return bool(self._refused_kinds) and self._resolver.kind(topic) in self._refused_kinds
 
-    def _single_leader(self, client: Client, parts: list[TablePart], key: int) -> int:
+    def _single_leader(self, client: Client, parts: list[TablePart]) -> int:
         found = NO_LEADER
         if self._views.names_shadows(parts):
             return NO_LEADER
         for part in parts:
             leader = self._view.leader(part.topic, part.partition)
-            if leader == NO_LEADER or (found not in (NO_LEADER, leader)) or self._refused(client, key, part.topic):
+            if leader == NO_LEADER or (found not in (NO_LEADER, leader)) or self._refused(client, part.topic):
                 return NO_LEADER
             found = leader
         return found
@@ -230,7 +236,7 @@ class TablesApi:
         self, client: Client, exchange: _Merged, part: TablePart, *, asked: bool
     ) -> tuple[Read[TablePart], int] | ErrorCode:
         """A partition with its log, and the log's leader; or the error if no broker is asked."""
-        if self._refused(client, exchange.key, part.topic):
+        if self._refused(client, part.topic):
             return ErrorCode.TOPIC_AUTHORIZATION_FAILED
         if (uncovered := exchange.uncovered.get((part.topic, part.partition))) is not None:
             return uncovered

@@ -18,7 +18,8 @@ from sidecar.exclusive.producers import Producers
 from sidecar.gateway import asking
 from sidecar.gateway.access.cluster import not_added
 from sidecar.gateway.client import Client
-from sidecar.gateway.coordinators import Coordinators, Keyed
+from sidecar.gateway.coordinators import Coordinators
+from sidecar.gateway.shadow_rules import ShadowRule
 from sidecar.gateway.write_rights import refused_transaction
 from sidecar.network.framing import Frame
 from sidecar.network.request import Exchange, Request
@@ -81,12 +82,16 @@ class TransactionsApi:
             raise owned
         return await self._coordinators.ask(client, transactional_id, CoordinatorKind.TRANSACTION, request)
 
-    async def handle_add_partitions(self, client: Client, exchange: Exchange, request: Request) -> None:
+    async def handle_add_partitions(
+        self, shadow: ShadowRule, client: Client, exchange: Exchange, request: Request
+    ) -> None:
         """AddPartitionsToTxn: refused as a whole if any topic is not ordinary."""
         message = transactions.ADD_PARTITIONS_TO_TXN
         fields = await asking.fields(message, request)
         topics: list[Values] = fields["topics"]
-        refused = {topic["name"]: refusal for topic in topics if (refusal := self._refusal(topic["name"])) is not None}
+        refused = {
+            topic["name"]: refusal for topic in topics if (refusal := self._refusal(shadow, topic["name"])) is not None
+        }
         owned = refused_transaction(fields["transactional_id"])
         code: int = ErrorCode.OPERATION_NOT_ATTEMPTED if owned is None else owned.code
         if owned is not None:
@@ -107,9 +112,9 @@ class TransactionsApi:
             exchange.note_error(code)
         await asking.answer(exchange, message, not_added(topics, lambda name, _: codes[name]))
 
-    def _refusal(self, topic: str) -> KafkaError | None:
+    def _refusal(self, shadow: ShadowRule, topic: str) -> KafkaError | None:
         kind = self._resolver.kind(topic.encode())
-        return _GOVERNED if kind is TopicKind.GOVERNED else kind.change_refused
+        return _GOVERNED if kind is TopicKind.GOVERNED else shadow.refused(kind)
 
 
 def _note(client: Client, refused: Mapping[str, KafkaError]) -> None:
@@ -124,14 +129,3 @@ def _note(client: Client, refused: Mapping[str, KafkaError]) -> None:
         client.note_refusal(name.encode(), code, reason)
         if code == ErrorCode.INVALID_TXN_STATE:
             client.connection.report("transactional_batch", f"a transaction that is to write to {name}: {reason}")
-
-
-DESCRIBED: Final = Keyed(
-    transactions.DESCRIBE_TRANSACTIONS,
-    CoordinatorKind.TRANSACTION,
-    keys="transactional_ids",
-    results="transaction_states",
-    key="transactional_id",
-    unknown={"producer_id": _NONE, "producer_epoch": _NONE},
-    may_name=lambda _client, key: refused_transaction(key),
-)

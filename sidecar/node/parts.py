@@ -16,6 +16,7 @@ from sidecar.cluster.upstream import KafkaUpstream
 from sidecar.exclusive.governed_topics import GovernedTopics
 from sidecar.exclusive.keeper import Keeper
 from sidecar.forwarder.forwarder import Forwarder
+from sidecar.gateway.apis.table import ALL_APIS
 from sidecar.gateway.enforcement import AclMirror
 from sidecar.gateway.handler import Gateway
 from sidecar.gateway.kafka_quotas import KafkaQuotas
@@ -25,7 +26,6 @@ from sidecar.node.connecting import access_to_kafka, advertised, listener_facts
 from sidecar.node.hooks import NodeHooks
 from sidecar.node.one_redis import OneRedis
 from sidecar.node.port import ListenerFacts, NodeState, UnavailableError
-from sidecar.protocol import api
 from sidecar.resources.coordinator import Coordinator
 from sidecar.resources.readers import ReaderClaims
 from sidecar.settings.loaded import LoadedSettings
@@ -70,7 +70,7 @@ class Parts:
         self.boot = secrets.token_hex(8)
         self.started_ms = int(time.time() * 1000)
         self.state = NodeState.STARTING
-        self.metrics = NodeMetrics({key: found.name for key, found in api.ALL_APIS.items()}, __version__)
+        self.metrics = NodeMetrics({key: api.name for key, api in ALL_APIS.items()}, __version__)
         self.hooks = NodeHooks(self.metrics, settings.log_limit)
         self.upstream = KafkaUpstream(
             [(server.host, server.port) for server in settings.bootstrap_servers],

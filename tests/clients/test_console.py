@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from confluent_kafka import Consumer, Producer
 
-from sidecar.protocol.api import NOT_SERVED
+from sidecar.gateway.apis.table import NOT_SERVED
 from tests.conftest import Unique
 from tests.topics import create_topic
 from tests.wait import wait_for

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
+from sidecar.gateway.apis.table import ALL_APIS
 from sidecar.gateway.logins import VERSIONS as LOGINS
-from sidecar.protocol.api import ALL_APIS
 
 
 class Call(NamedTuple):

@@ -25,13 +25,14 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 from sidecar.cluster.resolver import is_legal
 from sidecar.gateway import asking
 from sidecar.gateway.access.asked import Asked
-from sidecar.gateway.access.table import ACCESS
+from sidecar.gateway.apis.spec import Route
+from sidecar.gateway.apis.table import ALL_APIS, APIS
 from sidecar.local.jars import DEFAULT_VERSION, resolve
 from sidecar.local.java import find_java
 from sidecar.network.framing import Frame
 from sidecar.network.request import Request
 from sidecar.protocol import fetch, partitioned, produce, usual_fetch
-from sidecar.protocol.api import APIS, ApiKey, Route
+from sidecar.protocol.api import ApiKey
 from sidecar.protocol.fetch_tags import FIRST_WITH_STATE
 from sidecar.protocol.primitives import MalformedFrameError, TaggedFieldsError, Writer
 from sidecar.protocol.topic_ids import is_stand_in
@@ -112,7 +113,7 @@ def is_forwarded(call: Call) -> bool:
     hot = call.key in (ApiKey.PRODUCE, ApiKey.FETCH) or call.key in partitioned.TABLES
     if call.key not in APIS:
         return False
-    return hot or (APIS[call.key].route is not Route.LOCAL and isinstance(ACCESS[call.key], Asked))
+    return hot or (APIS[call.key].route is not Route.LOCAL and isinstance(ALL_APIS[call.key].access, Asked))
 
 
 def request_of(frame: bytes) -> Request | None:
@@ -166,10 +167,10 @@ async def forwarded(frame: bytes) -> tuple[bytes, Any] | None:
 
 async def _found(request: Request) -> Any:
     """What the node finds in a request, which is changed to what the node would forward."""
-    row = ACCESS[request.key]
+    row = ALL_APIS[request.key].access
     if isinstance(row, Asked):
         await asking.read_all(request)
-        return await asking.fields(row.message, request)
+        return await asking.fields(ALL_APIS[request.key].message, request)
     try:
         return walked(request)
     except TaggedFieldsError as tagged:

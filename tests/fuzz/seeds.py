@@ -8,7 +8,7 @@ from unittest import mock
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from sidecar.protocol.api import OWN_APIS
+from sidecar.gateway.apis.table import OWN_APIS
 from tests.fuzz.calls import CALLS
 from tests.sim import wire
 from tests.unit.protocol import kio_entities

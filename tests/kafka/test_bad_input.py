@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from sidecar.gateway.apis.table import APIS, NOT_SERVED
 from sidecar.network.reading import FIRST_FRAME_LIMIT
-from sidecar.protocol.api import APIS, NOT_SERVED
 from sidecar.protocol.primitives import I16, I32
 from tests import frames, raw
 from tests.kafka.gateway.requests import request

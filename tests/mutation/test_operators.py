@@ -106,16 +106,17 @@ def test_a_mistake_is_put_into_functions_that_others_have_returned_before(operat
     used any more.
     """
     from sidecar.gateway.access.asked import Asking  # noqa: PLC0415
-    from sidecar.gateway.access.groups import ROWS  # noqa: PLC0415
+    from sidecar.gateway.apis.table import ALL_APIS  # noqa: PLC0415
     from sidecar.gateway.rights import WithoutRules  # noqa: PLC0415
 
-    check: Any = next(row.check for row in ROWS if row.message.key == 69)
+    access: Any = ALL_APIS[69].access
+    check = access.check
     asking, known = Asking(WithoutRules(), {"group_ids": ["g"]}, 1), functions()
     codes = [(each, each.__code__) for same in known.values() for each in same]
     *_, mutant = [
         mutant
         for mutant in operators.mutants("sidecar/gateway/access/groups.py")
-        if mutant.function == "_described.check" and mutant.operator == operator
+        if mutant.function == "described.check" and mutant.operator == operator
     ]
     assert check(asking) is not None
     try:

@@ -21,8 +21,8 @@ from sidecar.cluster.upstream import KafkaUpstream
 from sidecar.exclusive.advice import read_by_offsets, unprotected, weak_fence
 from sidecar.exclusive.cleaning import read_cleaning
 from sidecar.fencing.expiry import KeepAlive, read_keep_alives
+from sidecar.gateway.apis.table import APIS
 from sidecar.gateway.relay import lacking
-from sidecar.protocol.api import APIS
 from sidecar.protocol.caller import Request, UpstreamError
 from sidecar.protocol.calls import admin
 from sidecar.protocol.calls.groups import ListGroups

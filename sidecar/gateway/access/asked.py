@@ -10,7 +10,7 @@ from sidecar.gateway.rights import Rights
 from sidecar.protocol.errors import ErrorCode
 from sidecar.protocol.limits import PORTION
 from sidecar.protocol.primitives import at_once
-from sidecar.protocol.schema import Message, Values
+from sidecar.protocol.schema import Values
 from sidecar.protocol.topic_ids import NO_TOPIC_ID
 from sidecar.security.acls import CLUSTER_NAME, Operation, ResourceType
 
@@ -75,7 +75,6 @@ class Asked:
     (KIP-516). If a request may name thousands, it is checked in slices: then these two are generators.
     """
 
-    message: Message
     check: Check
     in_doubt: Callable[[Asking], Iterable[str] | Generator[None, None, Iterable[str]]] | None = None
     ids: Callable[[Values], Iterable[bytes]] | None = None

@@ -7,29 +7,22 @@ of the connection to it, which are the node's. So both are refused to a member w
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from functools import partial
 from typing import Final
 
 from sidecar.gateway.access.asked import (
     GROUP,
     NO_ID,
     TOPIC,
-    TRANSACTIONAL_ID,
-    Asked,
     Asking,
     Divided,
     each_takes,
-    error_fields,
-    ids_in,
     refused_topic,
     shown_by,
     some,
     takes,
     whole,
 )
-from sidecar.gateway.rights import KAFKAS_OWN
 from sidecar.protocol.errors import ErrorCode, KafkaError
-from sidecar.protocol.messages import groups, new_groups, shares
 from sidecar.protocol.metadata import NO_OPERATIONS
 from sidecar.protocol.schema import Values
 from sidecar.security.acls import Operation, ResourceType
@@ -38,21 +31,10 @@ _GROUP: Final = ResourceType.GROUP
 _NOTHING_COMMITTED: Final = {"committed_offset": NO_ID, "committed_leader_epoch": NO_ID, "metadata": ""}
 
 
-def _sync_group(asking: Asking) -> Divided | None:
-    fields = asking.fields
-    if asking.version >= 5 and None in (fields["protocol_type"], fields["protocol_name"]):
-        return None  # the coordinator refuses it (23) before it checks rights
-    return takes(Operation.READ, _GROUP)(asking)
-
-
-def _not_joined(asking: Asking) -> Values:
-    return {"generation_id": NO_ID, "protocol_name": None if asking.version >= 7 else ""}
-
-
 # What is committed ----------------------------------------------------------------------------------------------------
 
 
-def _why(asking: Asking, topic: Values) -> int:
+def why_refused(asking: Asking, topic: Values) -> int:
     """The error of a refused topic: an unknown id is refused without a check of rights (`KafkaApis`, KIP-516)."""
     return ErrorCode.UNKNOWN_TOPIC_ID if asking.named(topic) is None else TOPIC
 
@@ -62,11 +44,14 @@ def committed(topic: Values, code: int) -> Values:
     return refused_topic(topic, {"error_code": code})
 
 
-def _not_committed(code: int) -> Callable[[Asking], Values]:
+def not_committed(code: int) -> Callable[[Asking], Values]:
+    """The answer to a commit that is refused as a whole."""
     return lambda asking: {"topics": [committed(topic, code) for topic in asking.fields["topics"]]}
 
 
-def _may(asking: Asking, operation: Operation) -> Callable[[Values], bool]:
+def permitted(asking: Asking, operation: Operation) -> Callable[[Values], bool]:
+    """Whether the client may do this with a topic that is known."""
+
     def may(topic: Values) -> bool:
         name = asking.named(topic)
         return name is not None and asking.rights.topic(operation, name)
@@ -74,18 +59,19 @@ def _may(asking: Asking, operation: Operation) -> Callable[[Values], bool]:
     return may
 
 
-def _readable(asking: Asking, *, empty_goes_on: bool = False) -> Divided | None:
+def readable(asking: Asking, *, empty_goes_on: bool = False) -> Divided | None:
     """Forwards the topics of a commit that the client may read."""
-    may = _may(asking, Operation.READ)
-    code = min((_why(asking, topic) for topic in asking.fields["topics"] if not may(topic)), default=0)
+    may = permitted(asking, Operation.READ)
+    code = min((why_refused(asking, topic) for topic in asking.fields["topics"] if not may(topic)), default=0)
 
     def refused(topic: Values) -> Values | None:
-        return None if may(topic) else committed(topic, _why(asking, topic))
+        return None if may(topic) else committed(topic, why_refused(asking, topic))
 
     return some(asking.fields, ("topics", "topics"), refused, code, empty_goes_on=empty_goes_on)
 
 
-_offset_commit: Final = takes(Operation.READ, _GROUP, _not_committed(GROUP), _readable)
+offset_commit: Final = takes(Operation.READ, _GROUP, not_committed(GROUP), readable)
+"""The check of OffsetCommit, and of the topics of TxnOffsetCommit."""
 
 
 def fetched(topic: Values, code: int) -> Values:
@@ -93,50 +79,10 @@ def fetched(topic: Values, code: int) -> Values:
     return refused_topic(topic, {"error_code": code} | _NOTHING_COMMITTED)
 
 
-def _group_fetched(asking: Asking, group: Values) -> Divided:
-    """The allowed part of a group in OffsetFetch: of the request before version 8, of one element since."""
-    topics: list[Values] | None = group["topics"]
-    if not asking.rights.group(Operation.DESCRIBE, group["group_id"]):
-        refused = [fetched(topic, GROUP) for topic in topics or ()] if asking.version < 2 else []
-        return whole({"group_id": group["group_id"], "error_code": GROUP, "topics": refused}, GROUP)
-    may = _may(asking, Operation.DESCRIBE)
-    if topics is None:
-        return Divided(group, lambda answer: answer | {"topics": [each for each in answer["topics"] if may(each)]})
-    codes = [_why(asking, topic) for topic in topics if not may(topic)]
-    hidden = [fetched(topic, _why(asking, topic)) for topic in topics if not may(topic)]
-
-    def amend(answer: Values) -> Values:
-        return answer if answer.get("error_code") else answer | {"topics": [*answer["topics"], *hidden]}
-
-    return Divided(group | {"topics": [topic for topic in topics if may(topic)]}, amend, min(codes, default=0))
-
-
-def _offset_fetch(asking: Asking) -> Divided | None:
-    if "groups" not in asking.fields:
-        divided = _group_fetched(asking, asking.fields)
-        return divided if divided.code or asking.fields["topics"] is None else None
-    found = [_group_fetched(asking, group) for group in asking.fields["groups"]]
-    kept = [each.fields for each in found if each.fields is not None]
-    code = next((each.code for each in found if each.code), 0)
-    if not code and all(group["topics"] is not None for group in kept):
-        return None
-
-    def amend(answer: Values) -> Values:
-        """Brokers answer in the order of the request."""
-        left = iter(answer.get("groups", ()))
-        return answer | {"groups": [each.amend({} if each.fields is None else next(left)) for each in found]}
-
-    return Divided(asking.fields | {"groups": kept} if kept else None, amend, code)
-
-
-def _ids_fetched(fields: Values) -> Iterable[bytes]:
-    return (topic_id for group in fields.get("groups", ()) for topic_id in ids_in(group["topics"]))
-
-
 # Descriptions ---------------------------------------------------------------------------------------------------------
 
 
-def _described(
+def described(
     asked: str = "group_ids", topics_of: Callable[[Values], Iterable[str]] = lambda _: (), said: str = ""
 ) -> Callable[[Asking], Divided | None]:
     """The check of descriptions: refuses groups that the client may not describe, or with topics that it may not."""
@@ -170,15 +116,7 @@ def _described(
     return check
 
 
-def _list_groups(asking: Asking) -> Divided | None:
-    rights = asking.rights
-    if rights.cluster(Operation.DESCRIBE):
-        return None
-
-    def may(group: Values) -> bool:
-        return rights.group(Operation.DESCRIBE, group["group_id"])
-
-    return Divided(asking.fields, lambda answer: answer | {"groups": [each for each in answer["groups"] if may(each)]})
+ASSIGNED: Final = "The group has described topic(s) that the client is not authorized to describe."
 
 
 def assigned_topics(group: Values) -> Iterable[str]:
@@ -187,11 +125,6 @@ def assigned_topics(group: Values) -> Iterable[str]:
         for assignment in (member["assignment"], member.get("target_assignment")):
             for topic in assignment["topic_partitions"] if assignment else ():
                 yield topic["topic_name"]
-
-
-def used_topics(group: Values) -> Iterable[str]:
-    """The topics of a described Kafka Streams group."""
-    return streams_topics(group["topology"])
 
 
 # Heartbeats -----------------------------------------------------------------------------------------------------------
@@ -212,7 +145,7 @@ def not_beaten(code: int, message: str | None = None) -> Values:
     return _NO_LISTS | {"error_code": code, "error_message": message}
 
 
-def _heartbeat(asking: Asking, names: Iterable[str]) -> Divided | None:
+def heartbeat(asking: Asking, names: Iterable[str]) -> Divided | None:
     """Refuses a member that may not READ its group, or not DESCRIBE a topic that it names."""
     if not asking.rights.group(Operation.READ, asking.fields["group_id"]):
         return whole(not_beaten(GROUP), GROUP)
@@ -221,15 +154,9 @@ def _heartbeat(asking: Asking, names: Iterable[str]) -> Divided | None:
     return None
 
 
-def _share_heartbeat(asking: Asking) -> Divided | None:
-    return _heartbeat(asking, asking.fields["subscribed_topic_names"] or ())
-
-
-def _consumer_heartbeat(asking: Asking) -> Divided | None:
-    refused = _share_heartbeat(asking)
-    if refused or not asking.fields.get("subscribed_topic_regex") or asking.rights.describes_every_topic():
-        return refused
-    return whole(not_beaten(NOT_EXPANDED.code, NOT_EXPANDED.message), NOT_EXPANDED.code)
+def subscription(asking: Asking) -> Divided | None:
+    """The check of a member that names topics."""
+    return heartbeat(asking, asking.fields["subscribed_topic_names"] or ())
 
 
 def made_topics(topology: Values | None) -> Iterable[str]:
@@ -250,99 +177,13 @@ def streams_topics(topology: Values | None) -> Iterable[str]:
         yield from made_topics(topology)
 
 
-def _missing(asking: Asking) -> list[str]:
-    """The topics that the coordinator would create, and the client may not."""
-    rights = asking.rights
-    if rights.cluster(Operation.CREATE):
-        return []
-    return [name for name in made_topics(asking.fields["topology"]) if not rights.topic(Operation.CREATE, name)]
-
-
-def _streams_heartbeat(asking: Asking) -> Divided | None:
-    names = [*streams_topics(asking.fields["topology"])]
-    if not KAFKAS_OWN.isdisjoint(names):
-        return _heartbeat(asking, ())  # the coordinator refuses it
-    if (refused := _heartbeat(asking, names)) is not None:
-        return refused
-    missing = sorted({name for name in _missing(asking) if not asking.has(name, None)})
-    if missing:
-        return whole(not_beaten(TOPIC, f"Unauthorized to CREATE on topics {', '.join(missing)}."), TOPIC)
-    return None
-
-
 # Offsets of share groups ----------------------------------------------------------------------------------------------
 
 
-def _share_offsets(asking: Asking) -> Divided:
-    rights = asking.rights
-    nothing = {"start_offset": NO_ID, "lag": NO_ID} | error_fields(TOPIC)
-
-    def may(topic: Values) -> bool:
-        return rights.topic(Operation.DESCRIBE, topic["topic_name"])
-
-    hidden: dict[str, list[Values]] = {}
-    groups: list[Values] = []
-    refused: list[Values] = []
-    for group in asking.fields["groups"]:
-        if not rights.group(Operation.DESCRIBE, group["group_id"]):
-            refused.append({"group_id": group["group_id"], "error_code": GROUP})
-            continue
-        topics: list[Values] | None = group["topics"]
-        if topics is not None:
-            hidden[group["group_id"]] = [refused_topic(topic, nothing) for topic in topics if not may(topic)]
-            group = group | {"topics": [topic for topic in topics if may(topic)]}  # noqa: PLW2901 - what is left of it
-        groups.append(group)
-
-    def shown(group: Values) -> Values:
-        kept = [topic for topic in group["topics"] if may(topic)]
-        more = [] if group["error_code"] else hidden.get(group["group_id"], [])
-        return group | {"topics": [*kept, *more]}
-
-    def amend(answer: Values) -> Values:
-        return answer | {"groups": [*map(shown, answer.get("groups", ())), *refused]}
-
-    code = GROUP if refused else TOPIC if any(hidden.values()) else 0
-    return Divided(asking.fields | {"groups": groups} if groups else None, amend, code)
-
-
-def _share_topics(
+def share_topics(
     operation: Operation, refusal: Callable[[Values], Values] = lambda _: {}
 ) -> Callable[[Asking], Divided | None]:
     """The check of an operation on the group, and of READ on each topic."""
     lists, kind = ("topics", "responses"), ResourceType.TOPIC
     then = each_takes(Operation.READ, kind, lists, "topic_name", refusal, empty_goes_on=True)
     return takes(operation, _GROUP, then=then)
-
-
-ASSIGNED: Final = "The group has described topic(s) that the client is not authorized to describe."
-USED: Final = "The described group uses topics that the client is not authorized to describe."
-ROWS: Final = (
-    Asked(groups.OFFSET_COMMIT, _offset_commit, ids=lambda fields: ids_in(fields["topics"])),
-    Asked(groups.OFFSET_FETCH, _offset_fetch, ids=_ids_fetched),
-    Asked(groups.JOIN_GROUP, takes(Operation.READ, _GROUP, _not_joined)),
-    Asked(groups.HEARTBEAT, takes(Operation.READ, _GROUP)),
-    Asked(groups.LEAVE_GROUP, takes(Operation.READ, _GROUP)),
-    Asked(groups.SYNC_GROUP, _sync_group),
-    Asked(groups.DESCRIBE_GROUPS, _described("groups")),
-    Asked(groups.LIST_GROUPS, _list_groups),
-    Asked(
-        groups.TXN_OFFSET_COMMIT,
-        takes(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, _not_committed(TRANSACTIONAL_ID), _offset_commit),
-    ),
-    Asked(groups.DELETE_GROUPS, each_takes(Operation.DELETE, _GROUP, ("groups_names", "results"), "group_id")),
-    Asked(  # whether there is the group the coordinator says
-        groups.OFFSET_DELETE, takes(Operation.DELETE, _GROUP, then=partial(_readable, empty_goes_on=True))
-    ),
-    Asked(new_groups.CONSUMER_GROUP_HEARTBEAT, _consumer_heartbeat),
-    Asked(new_groups.CONSUMER_GROUP_DESCRIBE, _described(topics_of=assigned_topics, said=ASSIGNED)),
-    Asked(shares.SHARE_GROUP_HEARTBEAT, _share_heartbeat),
-    Asked(shares.SHARE_GROUP_DESCRIBE, _described(topics_of=assigned_topics, said=ASSIGNED)),
-    Asked(shares.DESCRIBE_SHARE_GROUP_OFFSETS, _share_offsets),
-    Asked(
-        shares.ALTER_SHARE_GROUP_OFFSETS,
-        _share_topics(Operation.READ, lambda topic: refused_topic(topic, error_fields(TOPIC))),
-    ),
-    Asked(shares.DELETE_SHARE_GROUP_OFFSETS, _share_topics(Operation.DELETE)),
-    Asked(new_groups.STREAMS_GROUP_HEARTBEAT, _streams_heartbeat, _missing),
-    Asked(new_groups.STREAMS_GROUP_DESCRIBE, _described(topics_of=used_topics, said=USED)),
-)

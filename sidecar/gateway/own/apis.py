@@ -10,8 +10,7 @@ from typing import Final
 
 from sidecar.access.prospects import Prospect
 from sidecar.changelog import Key, Kind
-from sidecar.gateway.client import Client
-from sidecar.gateway.handler import ColdApi
+from sidecar.gateway.client import Client, ColdApi
 from sidecar.gateway.own import asked
 from sidecar.gateway.own.answers import GrantingRooms, forbidden, not_allowed, not_now
 from sidecar.gateway.own.asked import LONGEST_WAIT_MS, TOKEN_BYTES, Asked

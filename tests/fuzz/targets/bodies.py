@@ -8,7 +8,8 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
-from sidecar.protocol import api, api_versions, metadata, partitioned, produce, usual_fetch
+from sidecar.gateway.apis.table import ALL_APIS
+from sidecar.protocol import api_versions, metadata, partitioned, produce, usual_fetch
 from sidecar.protocol.api import ApiKey
 from sidecar.protocol.limits import elements
 from sidecar.protocol.messages import admin, cluster, groups, logs, security, transactions
@@ -69,7 +70,7 @@ def _walk(call: Call, body: bytes) -> None:
         for part in table.parts:
             assert 0 <= part.start <= part.end <= end, "an element beyond the frame"
     elif key in _TEXTS:
-        leading_text(body, 0, end, flexible=api.ALL_APIS[key].is_flexible(version), count=1)
+        leading_text(body, 0, end, flexible=ALL_APIS[key].is_flexible(version), count=1)
 
 
 def seeds() -> Iterator[bytes]:

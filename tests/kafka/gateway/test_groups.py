@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from sidecar.gateway.groups import SINGLE_KEYS
-from sidecar.protocol.api import APIS
+from sidecar.gateway.apis.table import APIS
+from sidecar.gateway.groups import OneKey
 from sidecar.protocol.caller import CoordinatorKind
 from sidecar.protocol.errors import ErrorCode
 from tests.conftest import QUICK_RETURN
@@ -152,10 +152,11 @@ async def test_offsets_committed_through_one_node_are_fetched_through_another_an
             assert (found.name, partition.committed_offset, partition.metadata) == (topic, 3, "here")
 
 
+_OF_ONE_KEY = {key for key, api in APIS.items() if isinstance(api.form, OneKey)}
 _OF_A_TRANSACTION = {25, 26}
 EVERY_GROUP_API = [
     (key, version)
-    for key in sorted(SINGLE_KEYS - _OF_A_TRANSACTION | {9, 68, 76})
+    for key in sorted(_OF_ONE_KEY - _OF_A_TRANSACTION | {9, 68, 76})
     for version in range(APIS[key].first, APIS[key].last + 1)
 ]
 
@@ -246,7 +247,7 @@ def test_offsets_of_a_transaction_of_the_sidecars_own_are_refused(version: int, 
     assert codes(answer) == {ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED}
 
 
-@pytest.mark.parametrize("key", sorted(SINGLE_KEYS))
+@pytest.mark.parametrize("key", sorted(_OF_ONE_KEY))
 def test_a_request_cut_off_within_the_groups_name_closes_the_connection(key: int, one_node: VirtualCluster) -> None:
     with RawClient(one_node.bootstrap) as wire:
         head = key.to_bytes(2, "big") + APIS[key].first.to_bytes(2, "big") + bytes(4) + b"\xff\xff"

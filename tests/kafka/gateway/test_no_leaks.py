@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from sidecar.gateway.apis.table import APIS
 from sidecar.local.ports import HOST
-from sidecar.protocol.api import APIS
 from tests.kafka.gateway.answers import fields
 from tests.kafka.gateway.requests import request
 from tests.kafka.gateway.samples import samples

@@ -11,7 +11,7 @@ from google.protobuf.message import DecodeError, Message
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from sidecar.protocol.api import OWN_APIS
+from sidecar.gateway.apis.table import OWN_APIS
 from sidecar.v1 import control_pb2 as control
 from tests.nodes import running_node
 from tests.raw import RawClient

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from sidecar.gateway.apis.table import APIS
 from sidecar.local.kafka_config import default_version, parse_version
-from sidecar.protocol.api import APIS
 from tests.kafka.gateway.by_id import metadata
 from tests.kafka.gateway.conftest import create_internal_topics
 from tests.kafka.gateway.requests import request

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from sidecar.protocol.api import APIS, ShadowRule
+from sidecar.gateway.apis.spec import ShadowRule
+from sidecar.gateway.apis.table import APIS
 from sidecar.protocol.errors import ErrorCode
 from tests import raw
 from tests.kafka.gateway.answers import codes

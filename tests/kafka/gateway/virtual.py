@@ -12,17 +12,15 @@ from metadata.ownership import AccessMode
 from sidecar.cluster.nodes import NodeAddress, NodeDirectory, Placement
 from sidecar.cluster.resolver import NameResolver
 from sidecar.cluster.upstream import KafkaUpstream
-from sidecar.gateway.apis import cold_apis
+from sidecar.gateway.apis.spec import Services
+from sidecar.gateway.apis.table import APIS, SHARED_LINKS, handlers, served_versions
+from sidecar.gateway.coordinators import Coordinators
 from sidecar.gateway.fetch import FetchApi
-from sidecar.gateway.handler import Apis, Gateway
-from sidecar.gateway.metadata import ClusterApi, served_versions
-from sidecar.gateway.produce import ProduceApi
+from sidecar.gateway.handler import Gateway
+from sidecar.gateway.metadata import ClusterApi
 from sidecar.gateway.purging import Purging
 from sidecar.gateway.share import ShareApi
-from sidecar.gateway.tables import TablesApi
-from sidecar.gateway.topic_partitions import TopicPartitionsApi
 from sidecar.network.listening import close_server
-from sidecar.protocol.api import APIS
 from sidecar.protocol.caller import UpstreamError
 from sidecar.protocol.errors import ErrorCode
 from sidecar.protocol.produce import ProduceResult
@@ -94,23 +92,6 @@ class Events:
         """Not looked at."""
 
 
-@dataclass
-class Sessions:
-    """Stands where `exclusive` will: remembers what it was told, refuses the producer ids it is given."""
-
-    refused: dict[int, KafkaError] = field(default_factory=dict)
-    told: list[tuple[str, int, int | None]] = field(default_factory=list)
-
-    def check(self, client: Client, producer_id: int, *, transactional: bool) -> KafkaError | None:
-        return self.refused.get(producer_id)
-
-    def initialised(
-        self, client: Client, new_producer_id: int, named_producer_id: int | None, *, transactional: bool
-    ) -> None:
-        name = client.identity.name if client.identity else ""
-        self.told.append((name, new_producer_id, named_producer_id))
-
-
 class _NothingGoverned:
     """Refuses governed topics: none of these tests writes to one."""
 
@@ -138,6 +119,23 @@ class _NothingGoverned:
 
     async def govern(self, topics: Collection[bytes]) -> dict[bytes, KafkaError]:
         return {}
+
+
+@dataclass
+class Sessions(_NothingGoverned):
+    """Stands where `exclusive` will: remembers what it was told, refuses the producer ids it is given."""
+
+    refused: dict[int, KafkaError] = field(default_factory=dict)
+    told: list[tuple[str, int, int | None]] = field(default_factory=list)
+
+    def check(self, client: Client, producer_id: int, *, transactional: bool) -> KafkaError | None:
+        return self.refused.get(producer_id)
+
+    def initialised(
+        self, client: Client, new_producer_id: int, named_producer_id: int | None, *, transactional: bool
+    ) -> None:
+        name = client.identity.name if client.identity else ""
+        self.told.append((name, new_producer_id, named_producer_id))
 
 
 class Node:
@@ -246,27 +244,24 @@ class VirtualCluster:
         await wait_for_async(asked, "what Kafka serves")
         await cluster.learn_features()
         governed: Any = SimpleNamespace(env=_NothingGoverned())
-        tables = TablesApi(upstream, self.resolver, gateway.tasks, Purging(governed, cast(Any, None)))
         auto_reset = AutoReset(upstream, self.resolver, self.events.operation_failed, self.events.cursor_reset)
         shares = ShareApi(upstream, nodes, self.resolver, self.claims)
         gateway.closed_callbacks.append(shares.client_closed)
-        hot = {
-            0: ProduceApi(upstream, nodes, self.resolver, cast(Any, _NothingGoverned()), gateway.tasks).handle,
-            1: fetches.handle,
-            2: tables.handle,
-            18: cluster.handle_api_versions,
-            21: tables.handle,
-            23: tables.handle,
-        }
-        cold = {
-            3: cluster.handle_metadata,
-            10: cluster.handle_find_coordinator,
-            60: cluster.handle_describe_cluster,
-            75: TopicPartitionsApi(upstream, self.resolver, cluster).handle,
-            **cold_apis(upstream, nodes, self.resolver, self.claims, cast(Any, self.sessions), auto_reset, shares),
-        }
-        assert hot.keys() | cold.keys() == APIS.keys()
-        gateway.serve(Apis(hot, cold), cluster.served)
+        services = Services(
+            upstream,
+            nodes,
+            self.resolver,
+            self.claims,
+            cast(Any, self.sessions),
+            auto_reset,
+            gateway.tasks,
+            cluster,
+            fetches,
+            shares,
+            Purging(governed, cast(Any, None)),
+            Coordinators(upstream, SHARED_LINKS),
+        )
+        gateway.serve(handlers(services, APIS), cluster.served)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from sidecar.protocol.api import OWN_APIS
+from sidecar.gateway.apis.table import OWN_APIS
 from sidecar.v1 import control_pb2 as control
 from tests.conftest import StartNode, Unique
 from tests.frames import ClosedError

@@ -8,7 +8,7 @@ from uuid import UUID
 
 import pytest
 
-from sidecar.protocol.api import APIS, NOT_SERVED
+from sidecar.gateway.apis.table import APIS, NOT_SERVED
 from tests import raw
 from tests.kafka.gateway.requests import request
 from tests.kafka.gateway.samples import samples

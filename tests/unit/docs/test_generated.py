@@ -8,7 +8,7 @@ import pytest
 
 import sidecar.client
 from docs.generate import DOCS, PAGES, licences, markdown
-from sidecar.protocol.api import ALL_APIS, NOT_SERVED
+from sidecar.gateway.apis.table import ALL_APIS, NOT_SERVED
 from sidecar.settings import ENV_PREFIX
 from sidecar.settings.schema import Schema
 

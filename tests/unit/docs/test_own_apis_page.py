@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
+from sidecar.gateway.apis.table import OWN_APIS
 from sidecar.gateway.own import asked, bodies, sets
 from sidecar.network.client import ClientConnection
 from sidecar.network.framing import Frame
 from sidecar.network.reading import FIRST_FRAME_LIMIT
 from sidecar.network.request import Request
-from sidecar.protocol.api import OWN_APIS
 from sidecar.resources import sessions
 from sidecar.resources.limits import CHANGE_RECORDS, CLAIMS_LIMIT, PLACES_LIMIT
 from sidecar.v1 import control_pb2 as control

@@ -164,7 +164,7 @@ class Client:
             ({"name": t} if isinstance(t, str) else {"topic_id": t}) | {"partition_data": p} for t, p in topics.items()
         ]
         fields = {"transactional_id": transactional_id, "acks": acks, "timeout_ms": 1_000, "topic_data": named}
-        return self._ask(PRODUCE, version, fields)
+        return self.asks(PRODUCE, version, fields)
 
     def reads(self, *parts: tuple[str | bytes, int, int], version: int = 11, **more: Any) -> Awaitable[Values]:
         """A Fetch from these offsets; topics by name, or by id."""
@@ -175,9 +175,10 @@ class Client:
             for topic, partition, offset in parts
         ]
         fields = {"replica_id": -1, "max_wait_ms": 0, "min_bytes": 1, "max_bytes": 1 << 20, "session_epoch": -1}
-        return self._ask(FETCH, version, fields | {"topics": named} | more)
+        return self.asks(FETCH, version, fields | {"topics": named} | more)
 
-    def _ask(self, message: Any, version: int, fields: Values) -> Awaitable[Values]:
+    def asks(self, message: Any, version: int, fields: Values) -> Awaitable[Values]:
+        """Send any request."""
         frame = message.encode_request(version, 0, b"", fields)
         answer = self.wire.send(message.key, frame[14:], version=version)
 

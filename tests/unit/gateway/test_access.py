@@ -11,13 +11,13 @@ import pytest
 from metadata.ownership import AccessMode
 from sidecar.exclusive.identity import ClientIdentity, parse
 from sidecar.gateway.access.asked import Asked, Asking, Divided, PerTopic
-from sidecar.gateway.access.table import ACCESS
-from sidecar.gateway.enforcement import OPERATORS_ALONE, checked
+from sidecar.gateway.apis.spec import Route
+from sidecar.gateway.apis.table import ALL_APIS, APIS, FOR_SUPER_USERS
+from sidecar.gateway.enforcement import checked
 from sidecar.gateway.own.answers import not_allowed
 from sidecar.gateway.rights import Rights, WithoutRules
 from sidecar.gateway.write_rights import denied_topics
 from sidecar.network.framing import Frame
-from sidecar.protocol.api import ALL_APIS, APIS, LOGIN_APIS, Route
 from sidecar.protocol.calls.security import AclBinding
 from sidecar.protocol.limits import PORTION
 from sidecar.protocol.messages import admin, cluster, transactions
@@ -62,7 +62,7 @@ def found(checked: Divided | Generator[None, None, Divided | None] | None) -> Di
 def ask(
     key: int, version: int, fields: dict[str, Any], *rules: AclBinding, there: tuple[str, ...] = ()
 ) -> Divided | None:
-    row = ACCESS[key]
+    row = ALL_APIS[key].access
     assert isinstance(row, Asked)
     return found(row.check(Asking(rights(*rules), fields, version, lambda topic, _: topic in there)))
 
@@ -75,7 +75,7 @@ def ask(
     ],
 )
 def test_thousands_of_topics_to_delete_are_looked_at_in_portions(version: int, fields: dict[str, Any]) -> None:
-    row = ACCESS[admin.DELETE_TOPICS.key]
+    row = ALL_APIS[admin.DELETE_TOPICS.key].access
     assert isinstance(row, Asked)
     assert row.in_doubt is not None
     asking = Asking(rights(), fields, version)
@@ -84,12 +84,8 @@ def test_thousands_of_topics_to_delete_are_looked_at_in_portions(version: int, f
         assert sum(1 for _ in steps) == 20_000 // PORTION
 
 
-def test_every_api_has_a_row() -> None:
-    assert ACCESS.keys() == ALL_APIS.keys() | LOGIN_APIS.keys()
-
-
 def test_what_is_split_by_leader_and_hot_names_its_operation() -> None:
-    hot = {key for key, row in ACCESS.items() if isinstance(row, PerTopic)}
+    hot = {key for key, api in APIS.items() if isinstance(api.access, PerTopic)}
     split = {key for key, api in APIS.items() if api.route is Route.LEADERS} - {transactions.DESCRIBE_PRODUCERS.key}
     assert hot == split | {cluster.DESCRIBE_TOPIC_PARTITIONS.key}, "pages refuse topics themselves, too"
 
@@ -102,7 +98,7 @@ def test_a_topic_named_beside_one_with_name_and_id_is_named_once_and_not_deleted
             "topics": [{"name": "secret", "topic_id": none}, {"name": None, "topic_id": topic_id}, both],
             "timeout_ms": 1,
         }
-        row = ACCESS[admin.DELETE_TOPICS.key]
+        row = ALL_APIS[admin.DELETE_TOPICS.key].access
         assert isinstance(row, Asked)
         divided = found(row.check(Asking(rights(), fields, 6, name_of={topic_id: "secret"}.get)))
         assert divided is not None
@@ -290,7 +286,7 @@ def as_asked(_topic: str, _asked: control.AccessMode) -> AccessMode:
 
 
 def without_rules(key: int, version: int, fields: dict[str, Any]) -> Divided | None:
-    row = ACCESS[key]
+    row = ALL_APIS[key].access
     assert isinstance(row, Asked)
     return found(row.check(Asking(WithoutRules(), fields, version)))
 
@@ -338,4 +334,4 @@ def test_without_acls_nobody_but_an_operator_changes_acls_and_scram_credentials(
 
 
 def test_what_is_for_operators_alone_has_a_row_that_takes_requests_apart() -> None:
-    assert all(isinstance(ACCESS[key], Asked) for key in OPERATORS_ALONE)
+    assert all(isinstance(ALL_APIS[key].access, Asked) for key in FOR_SUPER_USERS)

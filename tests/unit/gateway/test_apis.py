@@ -1,69 +1,41 @@
-"""The table of APIs and the modules that handle them fit together."""
+"""What the row of an API says is what a node does."""
 
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
+from uuid import UUID
 
 import pytest
 
 import sidecar.gateway
-from sidecar.cluster.nodes import NodeAddress, NodeDirectory
-from sidecar.cluster.resolver import NameResolver
+from sidecar.cluster.resolver import ANYBODY, NameResolver, Source
 from sidecar.cluster.upstream import KafkaUpstream
-from sidecar.gateway.apis import cold_apis
-from sidecar.gateway.handler import ColdApi
-from sidecar.gateway.share import ShareApi
-from sidecar.protocol.api import APIS, Route
-from sidecar.protocol.errors import KafkaError
-from sidecar.resources.readers import ReaderClaims
-from sidecar.shadow.auto_reset import AutoReset
+from sidecar.gateway.apis.relays import relayed
+from sidecar.gateway.apis.spec import ApiSpec, Route
+from sidecar.gateway.apis.table import ALL_APIS, APIS, handlers
+from sidecar.gateway.shadow_rules import ShadowRule
+from sidecar.protocol.api import ApiKey
+from sidecar.protocol.api_versions import VersionRange
+from sidecar.protocol.caller import CoordinatorKind
+from sidecar.protocol.errors import ErrorCode
+from tests.unit.gateway.brokers import Client, Setup, play
+from tests.unit.gateway.services import services
 
-_HOT = {0, 1, 2, 18, 21, 23}
-_DESCRIBING_NODES = {3, 10, 60, 75}
-
-
-class NoSessions:
-    """No session is known."""
-
-    def check(self, client: object, producer_id: int, *, transactional: bool) -> KafkaError | None:
-        return None
-
-    def initialised(
-        self, client: object, new_producer_id: int, named_producer_id: int | None, *, transactional: bool
-    ) -> None:
-        """Not looked at."""
+COLD = sorted(key for key, row in APIS.items() if row.hot is None)
 
 
-def not_looked_at(*_: object) -> None:
-    """A node that wants to know nothing."""
+def module_docs() -> list[str]:
+    return [path.read_text().split('"""')[1] for path in Path(sidecar.gateway.__file__).parent.rglob("*.py")]
 
 
-def handlers(upstream: KafkaUpstream) -> dict[int, ColdApi]:
-    nodes, resolver = NodeDirectory(NodeAddress(1, "127.0.0.1", 19092)), NameResolver()
-    claims = ReaderClaims(lambda _: False)
-    auto_reset = AutoReset(upstream, resolver, not_looked_at, not_looked_at)
-    shares = ShareApi(upstream, nodes, resolver, claims)
-    return cold_apis(upstream, nodes, resolver, claims, cast(Any, NoSessions()), auto_reset, shares)
-
-
-def test_every_api_outside_the_hot_path_has_a_handler_and_no_other_has() -> None:
-    upstream = KafkaUpstream([("127.0.0.1", 1)], connect_timeout=1, request_timeout=1)
-    assert handlers(upstream).keys() == APIS.keys() - _HOT - _DESCRIBING_NODES
-
-
-def module_docs() -> dict[str, str]:
-    directory = Path(sidecar.gateway.__file__).parent
-    return {path.stem: path.read_text().split('"""')[1] for path in directory.glob("*.py")}
-
-
-@pytest.mark.parametrize("key", sorted(APIS.keys() - _HOT), ids=[APIS[key].name for key in sorted(APIS.keys() - _HOT)])
+@pytest.mark.parametrize("key", COLD, ids=[APIS[key].name for key in COLD])
 def test_some_module_says_in_its_docstring_which_versions_it_serves(key: int) -> None:
     api = APIS[key]
     served = {
         versions
-        for text in module_docs().values()
+        for text in module_docs()
         for names, versions in re.findall(r"((?:\w+(?:,| and)\s+)*\w+)\s+\((\d+(?:-\d+)?)\)", text)
         if api.name in re.split(r"[\s,]+", names)
     }
@@ -71,11 +43,91 @@ def test_some_module_says_in_its_docstring_which_versions_it_serves(key: int) ->
     assert served == {expected}
 
 
-def test_what_passes_as_it_is_goes_where_the_table_says() -> None:
-    upstream = KafkaUpstream([("127.0.0.1", 1)], connect_timeout=1, request_timeout=1)
-    for key, handler in handlers(upstream).items():
-        name = getattr(handler, "__name__", "")
-        if name == "handle_any":
-            assert APIS[key].route is Route.ANY
-        if name == "handle_controller":
-            assert APIS[key].route is Route.CONTROLLER
+def test_every_row_has_its_module() -> None:
+    modules = {path.stem for path in Path(sidecar.gateway.__file__).parent.glob("apis/k*_*.py")}
+    assert modules == {f"k{key:02}_{ApiKey(key).name.lower()}" for key in ALL_APIS}
+
+
+def serve(setup: Setup, row: ApiSpec) -> None:
+    """Let a node that runs serve this API alone."""
+    made = handlers(services(setup.upstream, setup.resolver), {row.key: row})
+    setup.gateway.serve(made, [VersionRange(row.key, *row.versions)])
+
+
+async def with_two_coordinators(setup: Setup) -> str:
+    """A name whose group and whose transactional id have different coordinators."""
+    for number in range(20):
+        name = f"name-{number}"
+        of_group, of_transaction = [await setup.upstream.coordinator(name, kind) for kind in _KINDS]
+        if of_group != of_transaction:
+            return name
+    raise AssertionError("both kinds of coordinators are placed alike")
+
+
+_KINDS = CoordinatorKind.GROUP, CoordinatorKind.TRANSACTION
+
+
+async def heartbeat(client: Client, group: str) -> int:
+    fields = {"group_id": group, "generation_id": 1, "member_id": "m", "group_instance_id": None}
+    answer = await client.asks(ALL_APIS[ApiKey.HEARTBEAT].message, 3, fields)
+    return answer["error_code"]
+
+
+def test_a_request_goes_to_the_broker_that_its_rows_route_names() -> None:
+    async def story(setup: Setup) -> None:
+        row, client = ALL_APIS[ApiKey.HEARTBEAT], await setup.client()
+        group = await with_two_coordinators(setup)
+        serve(setup, row)
+        assert await heartbeat(client, group) == ErrorCode.UNKNOWN_MEMBER_ID
+        serve(setup, replace(row, route=Route.TRANSACTION))
+        assert await heartbeat(client, group) == ErrorCode.NOT_COORDINATOR
+
+    play(story)
+
+
+@pytest.mark.parametrize(
+    ("key", "fields", "answered", "codes"),
+    [
+        (
+            ApiKey.CREATE_TOPICS,
+            {"name": "others", "num_partitions": 1, "replication_factor": 1, "assignments": [], "configs": []},
+            "topics",
+            {ShadowRule.TAKEN: 36, ShadowRule.REFUSED: 29, ShadowRule.OWN: 36},
+        ),
+        (
+            ApiKey.CREATE_PARTITIONS,
+            {"name": "others", "count": 9, "assignments": None},
+            "results",
+            {ShadowRule.REFUSED: 29, ShadowRule.OWN: 0},
+        ),
+    ],
+)
+def test_a_shadow_is_refused_as_the_rows_rule_says(
+    key: ApiKey, fields: dict[str, object], answered: str, codes: dict[ShadowRule, int]
+) -> None:
+    async def story(setup: Setup) -> None:
+        setup.resolver.set_shadows({b"others": Source(b"orders", UUID(int=1), frozenset({ANYBODY}))})
+        row, client = ALL_APIS[key], await setup.client()
+        asked = {"topics": [fields], "timeout_ms": 1_000, "validate_only": False}
+        assert row.shadow is next(iter(codes))
+        found: dict[ShadowRule, int] = {}
+        for rule in codes:
+            serve(setup, replace(row, shadow=rule))
+            (topic,) = (await client.asks(row.message, row.last, asked))[answered]
+            found[rule] = topic["error_code"]
+            has_said_what_it_is = topic["error_message"] is not None and "shadow" in topic["error_message"]
+            assert has_said_what_it_is is (rule is not ShadowRule.OWN)
+        assert found == codes
+
+    play(story)
+
+
+@pytest.mark.parametrize("rule", [ShadowRule.REFUSED, ShadowRule.TAKEN, ShadowRule.READ, ShadowRule.SHOWN])
+def test_an_api_that_is_relayed_unread_may_not_have_a_rule_that_nobody_keeps(rule: ShadowRule) -> None:
+    of = services(KafkaUpstream([("127.0.0.1", 1)], connect_timeout=1, request_timeout=1), NameResolver())
+    unread = [row for row in ALL_APIS.values() if row.hot is None and row.cold is None and row.form is None]
+    assert {ApiKey.DESCRIBE_ACLS, ApiKey.CREATE_ACLS} <= {row.key for row in unread}
+    for row in unread:
+        relayed(row, of)
+        with pytest.raises(TypeError, match=row.name):
+            relayed(replace(row, shadow=rule), of)

@@ -12,6 +12,7 @@ import pytest
 
 from sidecar.cluster import pools
 from sidecar.cluster.pools import Pool
+from sidecar.gateway.apis.table import SHARED_LINKS
 from sidecar.gateway.client import Client
 from sidecar.gateway.coordinators import GroupLinks
 from sidecar.network.framing import Frame
@@ -137,7 +138,7 @@ async def test_whom_a_broker_throttles_travels_alone_from_then_on(monkeypatch: p
     """The broker stops reading the connection for that time: the next one would wait too."""
     async with broker(lambda peer: answering(peer, 3_600_000)) as where:
         node: Any = Node(where, monkeypatch)
-        links, slow, other = GroupLinks(node), client(), client()
+        links, slow, other = GroupLinks(node, SHARED_LINKS), client(), client()
         assert (await links.ask(slow, 1, beat(1))).size > 5
         await links.ask(slow, 1, beat(2))
         await links.ask(other, 1, beat(3))
@@ -149,7 +150,7 @@ async def test_whom_a_broker_throttles_travels_alone_from_then_on(monkeypatch: p
 async def test_who_is_not_throttled_travels_with_others(monkeypatch: pytest.MonkeyPatch, version: int) -> None:
     async with broker(lambda peer: answering(peer, 0, version)) as where:
         node: Any = Node(where, monkeypatch)
-        links, one = GroupLinks(node), client()
+        links, one = GroupLinks(node, SHARED_LINKS), client()
         for number in range(5):
             await links.ask(one, 1, beat(number, version))
         assert (node.alone, len(node.pooled)) == ([], 1)
@@ -160,7 +161,7 @@ async def test_who_is_not_throttled_travels_with_others(monkeypatch: pytest.Monk
 )
 async def test_others_keep_to_their_own(monkeypatch: pytest.MonkeyPatch, who: dict[str, bool], version: int) -> None:
     node: Any = Node(("127.0.0.1", 1), monkeypatch)
-    await GroupLinks(node).ask(client(**who), 1, beat(1, version))
+    await GroupLinks(node, SHARED_LINKS).ask(client(**who), 1, beat(1, version))
     assert (node.alone, node.pooled) == ([1], [])
 
 
@@ -170,7 +171,7 @@ async def test_a_silent_coordinator_is_lost_and_nobody_waits_behind_it(monkeypat
 
     async with broker(silent) as where:
         node: Any = Node(where, monkeypatch)
-        links = GroupLinks(node)
+        links = GroupLinks(node, SHARED_LINKS)
         lost = await asyncio.gather(
             *(links.ask(client(), 1, beat(number)) for number in range(10)), return_exceptions=True
         )
@@ -202,7 +203,7 @@ async def test_nobody_waits_behind_what_waits_for_replicas(monkeypatch: pytest.M
         node: Any = Node(where, monkeypatch)
         node.request_timeout = 10
         monkeypatch.setattr(pools, "PATIENCE_S", 0.05)
-        links, clients = GroupLinks(node), [client() for _ in range(100)]
+        links, clients = GroupLinks(node, SHARED_LINKS), [client() for _ in range(100)]
         waits = [asyncio.create_task(links.ask(one, 1, request(n))) for n, one in enumerate(clients)]
         async with asyncio.timeout(5):
             for number in range(20):
@@ -225,7 +226,7 @@ async def test_nothing_is_kept_of_requests_that_waited_in_vain(monkeypatch: pyte
         node.request_timeout = 0.5
         monkeypatch.setattr(pools, "PATIENCE_S", 0.3)
         monkeypatch.setattr(pools, "LEAST", 1)
-        links = GroupLinks(node)
+        links = GroupLinks(node, SHARED_LINKS)
         asked = [asyncio.create_task(links.ask(client(), 1, commit(n))) for n in range(20)]
         async with asyncio.timeout(5):
             await wait_until(lambda: len(node.pool(1)._waiting) == 19, "all but one to wait")
@@ -241,7 +242,7 @@ async def test_commits_wait_a_moment_for_a_connection_rather_than_open_one(monke
         node: Any = Node(where, monkeypatch)
         node.request_timeout = 10
         monkeypatch.setattr(pools, "PATIENCE_S", 60)
-        links, clients = GroupLinks(node), [client() for _ in range(500)]
+        links, clients = GroupLinks(node, SHARED_LINKS), [client() for _ in range(500)]
         async with asyncio.timeout(30):
             await asyncio.gather(*(links.ask(one, 1, commit(n)) for n, one in enumerate(clients)))
         assert (len(node.pooled), node.alone) == (pools.LEAST, [])
@@ -264,7 +265,7 @@ async def test_joins_wait_for_nobody_and_their_connections_go_when_they_are_not_
     async with broker(joining) as where:
         node: Any = Node(where, monkeypatch)
         monkeypatch.setattr(pools, "KEPT_S", 0.05)
-        links, clients = GroupLinks(node), [client() for _ in range(50)]
+        links, clients = GroupLinks(node, SHARED_LINKS), [client() for _ in range(50)]
         joins = [asyncio.create_task(links.ask(one, 1, join(n))) for n, one in enumerate(clients)]
         async with asyncio.timeout(5):
             await wait_until(lambda: sum(each.unanswered for each in node.pooled) == 50, "all joins to wait")
@@ -293,7 +294,7 @@ async def test_a_commit_that_waited_while_the_broker_moved_goes_to_where_it_is(
         node: Any = Node(before, monkeypatch)
         node.request_timeout = 10
         monkeypatch.setattr(pools, "PATIENCE_S", 60)
-        links = GroupLinks(node)
+        links = GroupLinks(node, SHARED_LINKS)
         asked = [asyncio.create_task(links.ask(client(), 1, commit(number))) for number in range(2)]
         await wait_until(lambda: node._pool._waiting, "the second to wait")
         node._where = now
@@ -321,7 +322,7 @@ async def test_a_connection_that_was_waited_for_is_kept_though_its_broker_is_kno
     async with broker(late) as where:
         node: Any = Node(where, monkeypatch)
         node.request_timeout = 10
-        links = GroupLinks(node)
+        links = GroupLinks(node, SHARED_LINKS)
         asked = [asyncio.create_task(links.ask(client(), 1, commit(number))) for number in range(2)]
         await wait_until(lambda: node._pool._waiting, "the second to wait")
         monkeypatch.setattr(node, "address", unknown)
@@ -335,7 +336,7 @@ async def test_a_connection_that_was_waited_for_is_kept_though_its_broker_is_kno
 async def test_a_commit_to_a_broker_that_moved_goes_to_where_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     async with broker(lambda peer: answering(peer, 0, 7)) as before, broker(lambda peer: answering(peer, 0, 7)) as now:
         node: Any = Node(before, monkeypatch)
-        links = GroupLinks(node)
+        links = GroupLinks(node, SHARED_LINKS)
         await links.ask(client(), 1, commit(1))
         node._where = now
         await links.ask(client(), 1, commit(2))

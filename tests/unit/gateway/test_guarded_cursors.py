@@ -69,7 +69,7 @@ async def divide(guards: GuardedCursors, *topics: tuple[bytes, tuple[int, ...]])
     """The request without what is refused, and the codes that were counted."""
     codes: list[int] = []
     exchange = cast(Any, SimpleNamespace(note_error=codes.append))
-    divided = await guards.divide("readers", CLIENT, exchange, committing(*topics))
+    divided = await guards.divide(OFFSET_COMMIT, "readers", CLIENT, exchange, committing(*topics))
     assert divided is not None
     return divided, codes
 
@@ -98,12 +98,12 @@ async def test_of_a_commit_by_ids_that_nobody_knows_nothing_goes_on(guards: Guar
 
 
 async def test_a_commit_of_which_all_is_the_clients_goes_on_as_it_is(guards: GuardedCursors) -> None:
-    assert await guards.divide("readers", CLIENT, cast(Any, None), committing((ORDERS, (1,)))) is None
+    assert await guards.divide(OFFSET_COMMIT, "readers", CLIENT, cast(Any, None), committing((ORDERS, (1,)))) is None
 
 
 async def test_an_id_is_looked_up_once_while_it_is_known(guards: GuardedCursors) -> None:
     for _ in range(2):
-        await guards.divide("readers", CLIENT, cast(Any, None), committing((ORDERS, (1,))))
+        await guards.divide(OFFSET_COMMIT, "readers", CLIENT, cast(Any, None), committing((ORDERS, (1,))))
     assert cast(Any, guards).upstream.asked == [{ORDERS}]
 
 

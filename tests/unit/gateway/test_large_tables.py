@@ -12,6 +12,8 @@ import pytest
 
 from sidecar.cluster.resolver import NameResolver
 from sidecar.cluster.view import ClusterView
+from sidecar.gateway.access.asked import PerTopic
+from sidecar.gateway.shadow_rules import ShadowRule
 from sidecar.gateway.tables import TablesApi
 from sidecar.network.client import ClientConnection
 from sidecar.network.framing import Frame
@@ -21,6 +23,7 @@ from sidecar.protocol import partitioned
 from sidecar.protocol.limits import PORTION, SLICE
 from sidecar.protocol.metadata import Broker, ClusterState, PartitionState, TopicState
 from sidecar.protocol.primitives import I32, Octets, at_once
+from sidecar.security.acls import Operation
 from tests.wait import wait_for_async
 
 I64 = Struct(">q")
@@ -60,7 +63,8 @@ class Paper:
             ),
         )
         upstream = SimpleNamespace(view=self.view, refresh_soon=lambda _: None)
-        self.api = TablesApi(cast(Any, upstream), NameResolver(), Tasks(self._failed), cast(Any, self))
+        access = PerTopic(Operation.DESCRIBE)
+        self.api = TablesApi(cast(Any, upstream), NameResolver(), Tasks(self._failed), access, ShadowRule.READ)
 
     def _failed(self, error: BaseException) -> None:
         raise error

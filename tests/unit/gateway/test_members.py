@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from sidecar.gateway.access.asked import Asked, Asking, Divided
-from sidecar.gateway.access.table import ACCESS
+from sidecar.gateway.apis.table import ALL_APIS
 from sidecar.gateway.rights import Rights
 from sidecar.protocol.calls.security import AclBinding
 from sidecar.protocol.messages import new_groups
@@ -50,7 +50,7 @@ ANYTHING = rule(Operation.READ, "*")
 
 
 def ask(key: int, fields: dict[str, Any], mirror: Mirror, there: tuple[str, ...] = ()) -> Divided | None:
-    row = ACCESS[key]
+    row = ALL_APIS[key].access
     assert isinstance(row, Asked)
     found = row.check(Asking(Rights(Client(), "10.0.0.1", mirror), fields, 1, lambda topic, _: topic in there))
     assert not isinstance(found, Generator)

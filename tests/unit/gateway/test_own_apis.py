@@ -15,13 +15,15 @@ from sidecar.cluster.resolver import NameResolver
 from sidecar.cluster.upstream import KafkaUpstream
 from sidecar.exclusive.bindings import Bindings
 from sidecar.exclusive.owning import TopicOwners
+from sidecar.gateway.apis.spec import Route
+from sidecar.gateway.apis.table import NOT_SERVED, OWN_APIS
 from sidecar.gateway.metadata import ClusterApi
 from sidecar.gateway.own import apis, bodies, describe
 from sidecar.gateway.own.answers import GrantingRooms
 from sidecar.gateway.own.bodies import BadRequestError
 from sidecar.network.framing import Frame
 from sidecar.network.request import Exchange, Request
-from sidecar.protocol.api import NOT_SERVED, OWN_APIS, ApiKey, Route
+from sidecar.protocol.api import ApiKey
 from sidecar.protocol.api_versions import ClientSoftware, VersionRange
 from sidecar.protocol.session import Caller, Session
 from sidecar.v1 import control_pb2 as control

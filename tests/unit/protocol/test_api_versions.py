@@ -8,9 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sidecar.gateway.metadata import served_versions
+from sidecar.gateway.apis.table import APIS, NEWEST, NOT_SERVED, served_versions
 from sidecar.protocol import api_versions
-from sidecar.protocol.api import APIS, NEWEST, NOT_SERVED
 from sidecar.protocol.api_versions import ClientSoftware, VersionRange
 from sidecar.protocol.calls.admin import FEATURES, ServedVersions
 from sidecar.protocol.messages.cluster import API_VERSIONS

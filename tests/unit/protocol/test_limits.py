@@ -7,8 +7,9 @@ from uuid import UUID
 
 import pytest
 
+from sidecar.gateway.apis.table import ALL_APIS
 from sidecar.protocol import api_versions, fetch, limits, metadata, partitioned, produce
-from sidecar.protocol.api import ALL_APIS, ApiKey
+from sidecar.protocol.api import ApiKey
 from sidecar.protocol.limits import SLICE, elements
 from sidecar.protocol.messages import admin, groups
 from sidecar.protocol.metadata import ClusterState, MetadataCall, PartitionState, TopicState

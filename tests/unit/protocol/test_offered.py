@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from sidecar.protocol.api import APIS, LOGIN_APIS, NEWEST, NOT_SERVED
+from sidecar.gateway.apis.table import APIS, NEWEST, NOT_SERVED
 from tests.offered import OFFERED, unnamed
 
 _FROM_REPORTERS = {71, 72}
@@ -26,7 +26,7 @@ def test_the_newest_versions_are_those_of_kafka_4_4() -> None:
 
 
 def test_what_is_in_one_table_is_in_the_other() -> None:
-    assert NEWEST.keys() == APIS.keys() | NOT_SERVED.keys() | LOGIN_APIS.keys()
+    assert NEWEST.keys() == APIS.keys() | NOT_SERVED.keys()
 
 
 @pytest.mark.parametrize("key", sorted(APIS), ids=[APIS[key].name for key in sorted(APIS)])

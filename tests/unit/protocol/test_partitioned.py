@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sidecar.gateway.apis.table import APIS
 from sidecar.protocol import partitioned
-from sidecar.protocol.api import APIS
 from sidecar.protocol.partitioned import TABLES, layout_of
 from sidecar.protocol.primitives import MalformedFrameError, at_once
 from tests.unit.protocol import kio_entities as kio

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from sidecar.protocol.api import APIS
+from sidecar.gateway.apis.table import APIS
 from sidecar.telemetry.exposition import Exposition
 from sidecar.telemetry.hooks import NodeMetrics
 from sidecar.telemetry.series import ShadowSeries

@@ -1,0 +1,14 @@
+"""LeaveGroup (0-5), relayed as it is."""
+
+from sidecar.gateway.access.asked import Asked, Operation, ResourceType, takes
+from sidecar.gateway.apis.spec import ApiKey, ApiSpec, OneKey, Route, ShadowRule, SharedLinks
+
+SPEC = ApiSpec(
+    ApiKey.LEAVE_GROUP,
+    (0, 5),
+    Route.GROUP,
+    Asked(takes(Operation.READ, ResourceType.GROUP)),
+    ShadowRule.UNNAMED,
+    OneKey(),
+    links=SharedLinks(since=1),
+)

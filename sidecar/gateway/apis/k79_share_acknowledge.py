@@ -1,0 +1,15 @@
+"""ShareAcknowledge (1-2): split by leader and merged (KIP-932, `share`)."""
+
+from functools import partial
+
+from sidecar.gateway.access.asked import Operation, PerTopic
+from sidecar.gateway.apis.spec import ApiKey, ApiSpec, Route
+
+SPEC = ApiSpec(
+    ApiKey.SHARE_ACKNOWLEDGE,
+    (1, 2),
+    Route.LEADERS,
+    PerTopic(Operation.READ),
+    cold=lambda row, of: partial(of.shares.handle_acknowledge, row.shadow),
+    reason="newest known; new leaders in answers are nodes",
+)
