@@ -9,7 +9,7 @@
 (*   e, s    the slot's epoch and the sequence that the node stamps        *)
 (*           instead: s = c - base, base constant per (e, partition)       *)
 (*                                                                         *)
-(* A node takes over (sidecar/exclusive/takeover.py):                       *)
+(* A node takes over (sidecar/takeover/takeover.py):                       *)
 (*   Begin     InitProducerId gives e; markers leave for every data        *)
 (*             partition and for the changelog                             *)
 (*   ReadLast  all markers are in: read the last Serving record            *)
@@ -220,7 +220,7 @@ Begin(n) == \E w \in {"session"} \cup (IF Interlude THEN {"other"} ELSE {}) :
               Start(n, w, NoWant)
 
 \* All markers are in: read the changelog.
-\* sidecar/exclusive/slots.py: SlotRecords.known
+\* sidecar/takeover/slots.py: SlotRecords.known
 ReadLast(n) ==
   /\ node[n].pc = "fencing"
   /\ \A p \in FenceSet : high[p] >= node[n].e
@@ -242,7 +242,7 @@ NewBase(sv, want, next) ==
 
 \* Read the tails, send the Serving record.  (Another session writes nothing
 \* in this model: only its Serving record matters.)
-\* sidecar/exclusive/takeover.py: Takeover._sequences
+\* sidecar/takeover/takeover.py: Takeover._sequences
 Claim(n) ==
   LET me   == node[n]
       sv   == IF me.sv.who = "other" /\ ~KeepLeft THEN None ELSE me.sv
@@ -258,7 +258,7 @@ Claim(n) ==
       /\ UNCHANGED <<coord, log, high, last, taken, marks, data, shifts, client>>
 
 \* The record is in the changelog.
-\* sidecar/exclusive/takeover.py: Takeover._append
+\* sidecar/takeover/takeover.py: Takeover._append
 Serve(n) ==
   /\ node[n].pc = "claiming" /\ node[n].who = "session"
   /\ node[n].e \in taken
@@ -273,7 +273,7 @@ At(n, p) == IF high[p] = node[n].e THEN LastS(p) + 1 ELSE 0
 
 \* The record with the session's next sequence has an id that the log knows.
 \* The base rises by one; from then on c is a repeat (AckRepeat).
-\* sidecar/exclusive/epoch.py: SlotEpoch.shift
+\* sidecar/writing/epoch.py: SlotEpoch.shift
 Drop(n, p, c) ==
   LET me   == node[n]
       mine == {x.c : x \in {y \in data : y.p = p /\ y.e = me.e}}
@@ -293,7 +293,7 @@ Drop(n, p, c) ==
       /\ UNCHANGED <<coord, log, high, last, taken, marks, data, claims, client>>
 
 \* A batch of the node's client epoch, not below its base.
-\* sidecar/exclusive/epoch.py: SlotEpoch.append
+\* sidecar/writing/epoch.py: SlotEpoch.append
 Forward(n, p, c) ==
   LET me   == node[n]
       base == IF me.base[p] = Unset THEN c ELSE me.base[p]
@@ -352,7 +352,7 @@ Delivered(p, c) ==
 Ack(p, i) == log[p][i].ce = Cep(p) /\ Delivered(p, log[p][i].c)
 
 \* The node takes c for a repeat (46), or the broker does.
-\* sidecar/exclusive/epoch.py: SlotEpoch.verdict
+\* sidecar/writing/epoch.py: SlotEpoch.verdict
 AckRepeat(n, p, c) ==
   LET me == node[n]
   IN  /\ me.pc = "serving"

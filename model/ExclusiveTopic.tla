@@ -7,7 +7,7 @@
 (* topic (the changelog) remembers it.  Redis is only a hint.              *)
 (*                                                                         *)
 (* A node takes the topic over in 7 steps (same numbers in the actions and  *)
-(* in sidecar/exclusive/takeover.py):                                       *)
+(* in sidecar/takeover/takeover.py):                                       *)
 (*   0 look at the changelog         without fencing; a session that lost  *)
 (*                                   the topic ends here                   *)
 (*   1 Redis compare-and-set         arbitration only; gives a ticket.     *)
@@ -188,7 +188,7 @@ Begin(n, s, kind, ticket, ps) ==
 \* Steps 0 and 1.  Compare-and-set redis -> redis + 1.  The result is the ticket:
 \* a proposal for the generation.  (A generation that the client asks for has
 \* the same effect as a ticket of that size.)
-\* sidecar/exclusive/arbitration.py: Arbitration.claim
+\* sidecar/takeover/arbitration.py: Arbitration.claim
 Arbitrate(n, s, kind, ps) ==
   /\ node[n].pc = "idle"
   /\ redis < MaxRedis /\ coordEpoch < MaxEpoch          \* bounds of the model
@@ -199,7 +199,7 @@ Arbitrate(n, s, kind, ps) ==
   /\ Begin(n, s, kind, redis + 1, ps)
 
 \* Steps 0 and 1 while Redis is away: who is the owner by the changelog goes on.
-\* sidecar/exclusive/arbitration.py: Arbitration.claim
+\* sidecar/takeover/arbitration.py: Arbitration.claim
 GoOnAlone(n, ps) ==
   /\ node[n].pc = "idle" /\ coordEpoch < MaxEpoch
   /\ LastOwner.s # NoSession
@@ -225,7 +225,7 @@ Fenced(n) == \A p \in FenceSet(node[n].ps) : Has(p, Marker(node[n].e))
 \* Steps 4 to 6.  The fence is complete on every partition: read the changelog,
 \* then the tails, and send the record that commits.  (A pause between reading
 \* and sending looks just like a slow record.)
-\* sidecar/exclusive/takeover.py: Takeover._commit
+\* sidecar/takeover/takeover.py: Takeover._commit
 ReadAndCommit(n) ==
   LET me   == node[n]
       last == LastOwner
@@ -247,7 +247,7 @@ ReadAndCommit(n) ==
 
 \* Step 7.  The record is in the changelog: tell Redis, which only ever raises
 \* its number, and serve.
-\* sidecar/exclusive/arbitration.py: Arbitration.publish
+\* sidecar/takeover/arbitration.py: Arbitration.publish
 Publish(n) ==
   LET me == node[n]
   IN  /\ me.pc = "claiming"

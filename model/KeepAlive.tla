@@ -104,7 +104,7 @@ Marked(p, pid, e) == [p EXCEPT ![pid] = [e |-> Max({e, @.e}), at |-> now]]
 
 \* The same epoch again, on partitions and at the coordinator; and the ids that
 \* the slot had before.
-\* sidecar/exclusive/upkeep.py: keep_slot_alive
+\* sidecar/writing/upkeep.py: keep_slot_alive
 KeepAlive ==
   /\ Due \/ ~Renews
   /\ Stamp.e >= part[Stamp.pid].e

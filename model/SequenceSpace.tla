@@ -92,7 +92,7 @@ Init ==
 Arrives(r) == r >= client.off /\ r > client.low - W /\ r < client.low + W /\ r < MaxRec
 Acked(r)   == client' = [client EXCEPT !.low = Max({@, r + 1})]
 
-\* sidecar/exclusive/epoch.py: SlotEpoch.append
+\* sidecar/writing/epoch.py: SlotEpoch.append
 Forward(r) ==
   LET c == SeqOf(r)
       m == [e |-> space.e, s |-> (c - space.base) % M, c |-> c, r |-> r, st |-> "out"]
@@ -151,7 +151,7 @@ Opens(cep, place) ==
   /\ space' = Space(coord + 1, cep, place)
 
 \* From memory, without a marker: the session stands where its answers say.
-\* sidecar/exclusive/epoch.py: SlotEpoch.renew
+\* sidecar/writing/epoch.py: SlotEpoch.renew
 Renew(r) ==
   /\ Arrives(r) /\ Judge(Wire, SeqOf(r)) = "renew"
   /\ Quiet /\ (Certain \/ ~CountDoubt)
@@ -159,7 +159,7 @@ Renew(r) ==
   /\ UNCHANGED <<log, high, data, client>>
 
 \* The client raised its own epoch.
-\* sidecar/exclusive/epoch.py: SlotEpoch.raise_for
+\* sidecar/writing/epoch.py: SlotEpoch.raise_for
 RaiseFor(r) ==
   /\ Arrives(r) /\ Judge(Wire, SeqOf(r)) = "raise"
   /\ Quiet /\ (Certain \/ ~CountDoubt)
@@ -167,7 +167,7 @@ RaiseFor(r) ==
   /\ UNCHANGED <<log, high, data, client>>
 
 \* A takeover, here or at another node: a marker, the log behind it, a record.
-\* sidecar/exclusive/succession.py: next_positions
+\* sidecar/takeover/succession.py: next_positions
 TakeOver ==
   LET last == LastS(record.e)
   IN  /\ Opens(record.cep, IF last = -1 THEN record.place ELSE Behind(record.place + last + 1))

@@ -121,7 +121,7 @@ Own(n, w) == Look(n, Master, w, "own")
 
 \* For nobody, so that others may write beside each other; a partition's owner
 \* each (splits) is the same.
-\* sidecar/exclusive/topic.py: GovernedTopic._perform_own
+\* sidecar/exclusive/topic.py: GovernedTopic._share
 Share(n) == Look(n, Master, Nobody, "share")
 
 \* Nobody serves the topic: its fence needs a node.
@@ -185,7 +185,7 @@ Word(w, t) ==
 
 \* All is fenced: read the changelog to the marker, then the logs.  What was seen
 \* before must still hold.
-\* sidecar/exclusive/takeover.py: Takeover._last
+\* sidecar/takeover/takeover.py: Takeover._last
 ReadLogs(n) ==
   LET t    == task[n]
       o    == t.saw[t.sl]
@@ -202,7 +202,7 @@ ReadLogs(n) ==
       /\ UNCHANGED <<log, coord, known, rec, owner, at, granted, holds>>
 
 \* The record is appended, stamped by the slot: refused where that was fenced.
-\* sidecar/exclusive/takeover.py: Takeover._append
+\* sidecar/takeover/takeover.py: Takeover._append
 Commit(n) ==
   LET t == task[n]
       lost == IF owner.w \in {t.w, Nobody} THEN {} ELSE {owner.w}
@@ -219,7 +219,7 @@ Commit(n) ==
       /\ UNCHANGED <<log, coord, known, granted, holds>>
 
 \* Behind its own record the node has the master slot still.
-\* sidecar/exclusive/slots.py: SlotRecords.check_master
+\* sidecar/takeover/slots.py: SlotRecords.check_master
 Serve(n) ==
   LET t == task[n]
       right == [sl |-> t.sl, e |-> t.es[t.sl], m |-> IF t.sl = Master THEN t.es[Master] ELSE t.m,

@@ -143,7 +143,7 @@ Sources(l) == {log} \cup (IF old.l = l THEN {old.log} ELSE {})
 
 \* The high watermark and leader epoch of a broker that takes itself for the
 \* leader.  (EndFirst = FALSE: what it remembers instead.)
-\* sidecar/exclusive/tails.py: TailReader.look
+\* sidecar/takeover/tails.py: TailReader.look
 LookEnds ==
   /\ node.pc = "idle" /\ coord < MaxEpoch
   /\ \E b \in {[hw |-> hw, l |-> le, log |-> log]}
@@ -154,7 +154,7 @@ LookEnds ==
   /\ UNCHANGED <<log, hw, le, old, first, coord, serving, served, tail>>
 
 \* A moment later: what the same broker remembers.
-\* sidecar/exclusive/tails.py: TailReader.look
+\* sidecar/takeover/tails.py: TailReader.look
 LookProducers ==
   /\ node.pc = "looking"
   /\ \E g \in Sources(node.l), trusted \in BOOLEAN :
@@ -180,7 +180,7 @@ Noted(n) ==
       ELSE IF KeepHint THEN [known EXCEPT !.claim = claim]
       ELSE [known EXCEPT !.claim = claim, !.off = claim.off]
 
-\* sidecar/exclusive/takeover.py: Takeover._note_tails
+\* sidecar/takeover/takeover.py: Takeover._note_tails
 NoteTails ==
   /\ node.pc = "looked"
   /\ node' = [node EXCEPT !.pc = "noted", !.tail = Noted(node)]
@@ -221,7 +221,7 @@ Behind(t, e) ==
            ELSE FromHint(t, e)
 
 \* The markers are confirmed and committed, what step 0 saw still holds: read on.
-\* sidecar/exclusive/tails.py: TailReader.behind
+\* sidecar/takeover/tails.py: TailReader.behind
 ReadTails ==
   /\ node.pc = "fencing"
   /\ \E i \in (first + 1)..hw : log[i].e = node.e /\ log[i].s = Marker
@@ -232,7 +232,7 @@ ReadTails ==
   /\ UNCHANGED <<log, hw, le, old, first, coord, serving, served, tail>>
 
 \* The Serving record: the bases follow from what was found.
-\* sidecar/exclusive/takeover.py: Takeover._append
+\* sidecar/takeover/takeover.py: Takeover._append
 Commit ==
   /\ node.pc = "read" /\ coord = node.e      \* the changelog is fenced, too
   /\ serving' = [e |-> node.e, begins |-> hw]
@@ -240,7 +240,7 @@ Commit ==
   /\ node' = Idle
   /\ UNCHANGED <<log, hw, le, old, first, coord, tail>>
 
-\* sidecar/exclusive/takeover.py: Takeover.run
+\* sidecar/takeover/takeover.py: Takeover.run
 StartOver ==
   /\ node.pc \in {"fencing", "read"}
   /\ serving.e # node.of \/ coord # node.e
@@ -249,7 +249,7 @@ StartOver ==
 
 \* The owner notes at a keep-alive what leaders remember and have acknowledged
 \* since: a hint.
-\* sidecar/exclusive/tails.py: acknowledged_tails
+\* sidecar/writing/upkeep.py: acknowledged_tails
 KeepTail(e) ==
   /\ OwnerNotes /\ e \in served
   /\ \E b \in {<<hw, log>>} \cup (IF old = NoOld THEN {} ELSE {<<old.hw, log>>, <<old.hw, old.log>>}) :

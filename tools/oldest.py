@@ -23,7 +23,11 @@ ROOT: Final = Path(__file__).resolve().parents[1]
 REQUIREMENTS: Final = ROOT / "requirements"
 TESTS: Final = (
     *(f"tests/unit/{room}" for room in ("admin", "cli", "client", "cluster", "dedup", "exclusive", "forwarder")),
-    *(f"tests/unit/{room}" for room in ("gateway", "metadata", "network", "protocol", "settings", "telemetry", "v1")),
+    *(
+        f"tests/unit/{room}"
+        for room in ("gateway", "metadata", "network", "policy", "protocol", "settings", "takeover")
+    ),
+    *(f"tests/unit/{room}" for room in ("telemetry", "v1", "writing")),
     "tests/unit/local/test_certificates.py",
     "tests/kafka/exclusive/test_ownership.py",
     "tests/kafka/passthrough/test_fetch.py",

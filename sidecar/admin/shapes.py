@@ -35,10 +35,10 @@ from sidecar.admin.fields import (
 )
 from sidecar.admin.judged import DETAIL, SESSION
 from sidecar.admin.shadow_shapes import SHADOW_STATS
-from sidecar.exclusive.records import mode_of
 from sidecar.gateway.sequence_ids import State
 from sidecar.node.port import AccessMode, Check, NewTopic, NodeState, Policy, Scope
 from sidecar.protocol.errors import error_name
+from sidecar.takeover.records import mode_of
 from sidecar.v1 import state_pb2 as state
 
 PRODUCERS: Final = 100

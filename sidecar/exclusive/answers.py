@@ -4,13 +4,13 @@ from typing import Final
 
 from metadata import MetadataError, MetadataUnavailable
 from sidecar.changelog import FAILURES as KAFKA_FAILURES
-from sidecar.exclusive.slots import GenerationError
-from sidecar.exclusive.takeover import LostRaceError
 from sidecar.forwarder.outcome import Outcome
 from sidecar.forwarder.sequences import Verdict
 from sidecar.ownership.step import BUSY
 from sidecar.protocol.caller import FencedError
 from sidecar.protocol.errors import ErrorCode, KafkaError
+from sidecar.takeover.slots import GenerationError
+from sidecar.takeover.takeover import LostRaceError
 
 _REPEAT: Final = Outcome(ErrorCode.DUPLICATE_SEQUENCE_NUMBER)
 _GAP: Final = Outcome(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)

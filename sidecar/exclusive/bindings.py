@@ -22,11 +22,11 @@ from dataclasses import replace
 from typing import Final, TypeVar
 
 from sidecar.changelog import MASTER_SLOT, Key, SlotName, View
-from sidecar.exclusive.records import callers
 from sidecar.forwarder.outcome import Outcome
 from sidecar.ownership.state import Claimant
 from sidecar.protocol.errors import ErrorCode, KafkaError
 from sidecar.protocol.session import Caller, Session
+from sidecar.takeover.records import callers
 
 _GIVEN_KEPT: Final = 20_000
 _FIRST_KEPT: Final = 20_000

@@ -14,16 +14,16 @@ from sidecar.dedup.content import Headers
 from sidecar.dedup.marks import NAMES_LIMIT
 from sidecar.dedup.partition import IdsServices
 from sidecar.exclusive.bindings import Bindings
-from sidecar.exclusive.catalog import PolicyCatalog
 from sidecar.exclusive.ownership_events import OwnershipEvents
-from sidecar.exclusive.policies import PolicyFields
 from sidecar.exclusive.serving import Queues, ServingRights
-from sidecar.exclusive.slots import SlotScope
 from sidecar.fencing.expiry import KeepAlive
 from sidecar.forwarder.forwarder import Forwarder
 from sidecar.network.tasks import Tasks
+from sidecar.policy.catalog import PolicyCatalog
+from sidecar.policy.policies import PolicyFields
 from sidecar.protocol.caller import Channel
 from sidecar.protocol.session import Session
+from sidecar.takeover.slots import SlotScope
 from sidecar.telemetry.ownership_reports import OwnershipReports
 from sidecar.v1 import state_pb2 as state
 

@@ -21,8 +21,6 @@ from sidecar.changelog import SlotName, View, partition_of, partition_slot
 from sidecar.cluster.logs import LogReader
 from sidecar.exclusive.governed_topics import GovernedTopics
 from sidecar.exclusive.partitions import Topic
-from sidecar.exclusive.slots import stamp_of
-from sidecar.exclusive.upkeep import Cause
 from sidecar.fencing.topic import RETIRED_KEPT
 from sidecar.fencing.witness import Witness
 from sidecar.protocol.caller import Channel, Upstream, UpstreamError
@@ -30,6 +28,8 @@ from sidecar.protocol.calls.admin import DescribeTopics, TopicDescription
 from sidecar.protocol.calls.transactions import PartitionProducers
 from sidecar.protocol.errors import ErrorCode, KafkaError
 from sidecar.protocol.ids import MAX_PRODUCER_EPOCH, ProducerEpoch, ProducerId, Stamp, TopicPartition
+from sidecar.takeover.slots import stamp_of
+from sidecar.writing.upkeep import Cause
 
 WATCH_S: Final = 2.0
 """The time between two looks at the same partition, in seconds, if there are few."""

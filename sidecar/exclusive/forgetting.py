@@ -25,12 +25,12 @@ from metadata import MetadataUnavailable
 from sidecar.access.services import NodeServices
 from sidecar.changelog import FAILURES, MASTER_SLOT, Entry, Key, Kind, RawRecord, Record, SlotName, View, read_batches
 from sidecar.cluster.logs import LogReader
-from sidecar.exclusive.slots import SlotScope, stamp_of
-from sidecar.exclusive.succession import REMEMBERED_MS
 from sidecar.fencing.slot import WriterSlot, transactional_id
 from sidecar.fencing.topic import fence_slot, open_slots
 from sidecar.fencing.witness import FencingRefusedError
 from sidecar.protocol.ids import Stamp, TopicPartition
+from sidecar.takeover.slots import SlotScope, stamp_of
+from sidecar.takeover.succession import REMEMBERED_MS
 from sidecar.telemetry.ownership_reports import OwnershipReports
 from sidecar.v1 import state_pb2 as state
 

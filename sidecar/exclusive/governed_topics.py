@@ -16,11 +16,11 @@ from sidecar.cluster.resolver import TopicKind
 from sidecar.exclusive.environment import Environment
 from sidecar.exclusive.forgetting import Forgetting
 from sidecar.exclusive.partitions import PartitionedTopic, Topic
-from sidecar.exclusive.policies import Scope
 from sidecar.exclusive.producers import Producers
 from sidecar.exclusive.registry import Registry
 from sidecar.exclusive.topic import GovernedTopic
 from sidecar.fencing.expiry import KeepAlive
+from sidecar.policy.policies import Scope
 
 _ORPHANS_S: Final = 2.0
 _MOVED_AT_ONCE: Final = 16

@@ -18,13 +18,13 @@ from sidecar.exclusive.cleaning import protect_ids
 from sidecar.exclusive.fence_watch import WATCH_S, FenceWatch
 from sidecar.exclusive.governed_topics import GovernedTopics
 from sidecar.exclusive.partitions import Topic
-from sidecar.exclusive.slots import stamp_of
 from sidecar.fencing.expiry import DEFAULT_KEEP_ALIVE, KeepAlive, read_broker_keep_alive, read_keep_alives
 from sidecar.fencing.witness import FencingRefusedError, Witness
 from sidecar.network.tasks import Tasks
 from sidecar.protocol.caller import Channel, UpstreamError
 from sidecar.protocol.errors import ErrorCode, KafkaError
 from sidecar.protocol.ids import TopicPartition
+from sidecar.takeover.slots import stamp_of
 
 _READ_S: Final = 60.0
 _LOOK_CHANNEL: Final = Channel("remembered-times")

@@ -9,14 +9,14 @@ from sidecar.changelog import FAILURES, SlotName
 from sidecar.dedup.topic import TopicIds
 from sidecar.exclusive.environment import Environment
 from sidecar.exclusive.policy_ids import PolicyIds, begin_ids
-from sidecar.exclusive.requests import NothingDoneError, Purpose, Request
-from sidecar.exclusive.slots import SlotScope, TakenSlot
-from sidecar.exclusive.takeover import Takeover
-from sidecar.exclusive.upkeep import Renewal, Upkeep, keep_slot_alive, renew_fence
 from sidecar.fencing.slot import WriterSlot
 from sidecar.protocol.caller import FencedError
 from sidecar.protocol.errors import ErrorCode, KafkaError
 from sidecar.protocol.ids import Stamp
+from sidecar.takeover.requests import NothingDoneError, Purpose, Request
+from sidecar.takeover.slots import SlotScope, TakenSlot
+from sidecar.takeover.takeover import Takeover
+from sidecar.writing.upkeep import Renewal, Upkeep, keep_slot_alive, renew_fence
 
 
 class MasterSlot:

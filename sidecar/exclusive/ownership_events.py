@@ -12,12 +12,12 @@ from metadata import MetadataUnavailable
 from metadata.ownership import Generation, Ownership
 from sidecar.access.services import NodeServices
 from sidecar.changelog import FAILURES
-from sidecar.exclusive.records import mode_number
-from sidecar.exclusive.requests import NOBODY, Purpose, Request
-from sidecar.exclusive.slots import SlotScope, TakenSlot, generation_of
 from sidecar.network.tasks import Tasks
 from sidecar.ownership.state import Holder, State
 from sidecar.protocol.session import Caller
+from sidecar.takeover.records import mode_number
+from sidecar.takeover.requests import NOBODY, Purpose, Request
+from sidecar.takeover.slots import SlotScope, TakenSlot, generation_of
 from sidecar.telemetry.ownership_reports import OwnershipReports
 from sidecar.v1 import control_pb2 as control
 from sidecar.v1 import state_pb2 as state

@@ -24,11 +24,11 @@ from sidecar.dedup.reply import Reply
 from sidecar.exclusive.governed_topics import GovernedTopics
 from sidecar.exclusive.offers import NO_BATCH, Offer
 from sidecar.exclusive.partitions import PartitionedTopic, Topic
-from sidecar.exclusive.policies import Scope
 from sidecar.exclusive.topic import GovernedTopic
 from sidecar.forwarder.outcome import Outcome
 from sidecar.ownership.state import Claimant, Holder
 from sidecar.ownership.step import Act
+from sidecar.policy.policies import Scope
 from sidecar.protocol.caller import UpstreamError
 from sidecar.protocol.errors import ErrorCode, KafkaError
 from sidecar.v1 import control_pb2 as control

@@ -17,14 +17,14 @@ from sidecar.exclusive.master import MasterSlot
 from sidecar.exclusive.offers import Offer
 from sidecar.exclusive.policy_ids import PolicyIds
 from sidecar.exclusive.refusals import Refusals
-from sidecar.exclusive.slots import SlotScope
 from sidecar.exclusive.topic import GovernedTopic
-from sidecar.exclusive.upkeep import Upkeep
 from sidecar.forwarder.forwarder import WholeRequest
 from sidecar.forwarder.outcome import Outcome
 from sidecar.ownership.state import Claimant, Holder
 from sidecar.protocol.batch import BatchHeader
 from sidecar.protocol.errors import ErrorCode
+from sidecar.takeover.slots import SlotScope
+from sidecar.writing.upkeep import Upkeep
 
 _AT_ONCE: Final = 16
 

@@ -6,7 +6,7 @@ from functools import partial
 from sidecar.changelog import View
 from sidecar.dedup.topic import TopicIds
 from sidecar.exclusive.environment import Environment
-from sidecar.exclusive.slots import TakenSlot, writer_names
+from sidecar.takeover.slots import TakenSlot, writer_names
 
 
 class PolicyIds:

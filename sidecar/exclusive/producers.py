@@ -13,7 +13,6 @@ from typing import Final
 
 from metadata.ownership import AccessMode
 from sidecar.dedup.turned_away import KeptBytes
-from sidecar.exclusive.admission import PENDING, ExistingPartitions, checked_header
 from sidecar.exclusive.answers import MOVED
 from sidecar.exclusive.environment import Environment
 from sidecar.exclusive.offers import Offer
@@ -27,6 +26,7 @@ from sidecar.forwarder.outcome import LONGEST_WAIT_MS, Outcome
 from sidecar.network.framing import Frame
 from sidecar.network.slices import in_slices
 from sidecar.ownership.state import Claimant
+from sidecar.policy.admission import PENDING, ExistingPartitions, checked_header
 from sidecar.protocol import batch as record_batch
 from sidecar.protocol import produce
 from sidecar.protocol.batch import Numbers

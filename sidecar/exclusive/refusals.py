@@ -3,12 +3,12 @@
 from collections import OrderedDict
 from typing import Final, TypeAlias
 
-from sidecar.exclusive.slots import SlotScope
 from sidecar.forwarder.sequences import RefusedSequences
 from sidecar.ownership.state import Claimant
 from sidecar.protocol.batch import BatchHeader
 from sidecar.protocol.ids import ClientSequence
 from sidecar.protocol.session import Session
+from sidecar.takeover.slots import SlotScope
 
 _REFUSED_KEPT: Final = 50_000
 _REFUSED_KEPT_GONE: Final = 5_000

@@ -6,9 +6,9 @@ from typing import TypeGuard
 
 from sidecar.exclusive.environment import Environment
 from sidecar.exclusive.partitions import PartitionedTopic, Topic
-from sidecar.exclusive.policies import Scope
 from sidecar.exclusive.refusals import Refusals, RefusedLedger
 from sidecar.exclusive.topic import GovernedTopic
+from sidecar.policy.policies import Scope
 from sidecar.protocol.session import Session
 
 

@@ -21,8 +21,6 @@ from sidecar.exclusive.bindings import FOREIGN
 from sidecar.exclusive.environment import Environment
 from sidecar.exclusive.offers import GRANTED, Offer
 from sidecar.exclusive.refusals import Refusals
-from sidecar.exclusive.slots import SlotScope
-from sidecar.exclusive.upkeep import Upkeep
 from sidecar.exclusive.writer import SlotWriter
 from sidecar.forwarder.lane import Lane
 from sidecar.forwarder.outcome import Outcome
@@ -52,6 +50,8 @@ from sidecar.ownership.step import (
 )  # fmt: skip
 from sidecar.protocol.errors import ErrorCode
 from sidecar.protocol.ids import ClientSequence
+from sidecar.takeover.slots import SlotScope
+from sidecar.writing.upkeep import Upkeep
 
 ResultT = TypeVar("ResultT")
 
@@ -60,7 +60,7 @@ _NO_FACTS: Final = Facts()
 
 
 class Resource(ABC):
-    """The state of one resource, its writer, and the work under way. Implements `sidecar.exclusive.epoch.Writer` for
+    """The state of one resource, its writer, and the work under way. Implements `sidecar.writing.epoch.Writer` for
     the epochs of its writer. What each work does is said by the kinds of resources: `topic`, `shared`.
     """
 

@@ -16,12 +16,12 @@ from metadata import MetadataUnavailable
 from metadata.nodes import Holder, ServeStatus
 from sidecar.access.services import NodeServices
 from sidecar.cluster.nodes import NodeDirectory
-from sidecar.exclusive.catalog import PolicyCatalog
-from sidecar.exclusive.requests import NothingDoneError
-from sidecar.exclusive.slots import SlotScope
 from sidecar.network.tasks import Tasks
+from sidecar.policy.catalog import PolicyCatalog
 from sidecar.protocol.errors import ErrorCode
 from sidecar.protocol.session import Session
+from sidecar.takeover.requests import NothingDoneError
+from sidecar.takeover.slots import SlotScope
 
 _SETTLED_LEASES: Final = 2
 """The number of leases for which the set of nodes must be unchanged before topics move: a restart moves nothing."""

@@ -24,11 +24,7 @@ from sidecar.exclusive.environment import Environment
 from sidecar.exclusive.offers import Offer
 from sidecar.exclusive.policy_ids import PolicyIds, begin_ids
 from sidecar.exclusive.refusals import Refusals
-from sidecar.exclusive.requests import Memory, Purpose, Request
 from sidecar.exclusive.resource import Resource
-from sidecar.exclusive.slots import OutdatedMasterError, SlotScope, TakenSlot
-from sidecar.exclusive.takeover import Takeover
-from sidecar.exclusive.upkeep import Renewal, Upkeep, keep_slot_alive, renew_fence
 from sidecar.fencing.slot import WriterSlot
 from sidecar.forwarder.outcome import Outcome
 from sidecar.forwarder.sequences import RefusedSequences
@@ -37,6 +33,10 @@ from sidecar.ownership.step import ConnectionClosed, ConnectionOpened, Facts, Lo
 from sidecar.protocol.caller import FencedError
 from sidecar.protocol.errors import ErrorCode, KafkaError
 from sidecar.protocol.session import Session
+from sidecar.takeover.requests import Memory, Purpose, Request
+from sidecar.takeover.slots import OutdatedMasterError, SlotScope, TakenSlot
+from sidecar.takeover.takeover import Takeover
+from sidecar.writing.upkeep import Renewal, Upkeep, keep_slot_alive, renew_fence
 
 POOL: Final = 64
 """Up to this number of slots, no slot is taken from a disconnected session."""

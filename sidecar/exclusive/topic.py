@@ -24,32 +24,16 @@ from sidecar.changelog import Change, Key, Kind, Record
 from sidecar.dedup.reply import Reply
 from sidecar.dedup.topic import TopicIds
 from sidecar.exclusive.answers import MOVED, QueueFoundError, failure_of
-from sidecar.exclusive.arbitration import ExhaustedError, HeldError
 from sidecar.exclusive.bindings import FOREIGN, NOT_YOURS
 from sidecar.exclusive.environment import Environment
-from sidecar.exclusive.epoch import SlotEpoch
 from sidecar.exclusive.master import MasterSlot
 from sidecar.exclusive.offers import Offer
 from sidecar.exclusive.ownership_events import Subject
 from sidecar.exclusive.policy_ids import PolicyIds, begin_ids
 from sidecar.exclusive.policy_use import Use
-from sidecar.exclusive.records import mode_of, was_deposed
 from sidecar.exclusive.refusals import Refusals
-from sidecar.exclusive.requests import FOR_NOBODY, NOBODY, Memory, NothingDoneError, Purpose, Request
 from sidecar.exclusive.resource import Resource
 from sidecar.exclusive.shared import SharedSessions
-from sidecar.exclusive.slots import (
-    GenerationError,
-    OutdatedMasterError,
-    SlotScope,
-    TakenSlot,
-    check_generation,
-    generation_of,
-    owner_record,
-    read_owner,
-)
-from sidecar.exclusive.takeover import Takeover
-from sidecar.exclusive.upkeep import Renewal, Upkeep, renew_fence
 from sidecar.fencing.expiry import read_keep_alives
 from sidecar.forwarder.forwarder import WholeRequest
 from sidecar.forwarder.outcome import Outcome
@@ -84,7 +68,23 @@ from sidecar.protocol.caller import FencedError, UpstreamError
 from sidecar.protocol.errors import ErrorCode, KafkaError
 from sidecar.protocol.ids import Offset, Stamp
 from sidecar.protocol.session import Session
+from sidecar.takeover.arbitration import ExhaustedError, HeldError
+from sidecar.takeover.records import mode_of, was_deposed
+from sidecar.takeover.requests import FOR_NOBODY, NOBODY, Memory, NothingDoneError, Purpose, Request
+from sidecar.takeover.slots import (
+    GenerationError,
+    OutdatedMasterError,
+    SlotScope,
+    TakenSlot,
+    check_generation,
+    generation_of,
+    owner_record,
+    read_owner,
+)
+from sidecar.takeover.takeover import Takeover
 from sidecar.v1 import state_pb2 as records
+from sidecar.writing.epoch import SlotEpoch
+from sidecar.writing.upkeep import Renewal, Upkeep, renew_fence
 
 _REASONS: Final = {Act.WAIT: "waiting", Act.LATER: "waiting"}
 """The metric's reasons of answers that are no refusals."""

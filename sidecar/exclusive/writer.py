@@ -14,10 +14,7 @@ from sidecar.dedup.content import TooLargeAtOnceError
 from sidecar.dedup.topic import TopicIds
 from sidecar.exclusive.answers import MOVED, SEQUENCE_ANSWERS
 from sidecar.exclusive.environment import Environment
-from sidecar.exclusive.epoch import SlotEpoch, Writer
 from sidecar.exclusive.offers import Offer
-from sidecar.exclusive.slots import TakenSlot
-from sidecar.exclusive.upkeep import Upkeep, Watched
 from sidecar.fencing.slot import EpochsUsedUpError
 from sidecar.forwarder.lane import Lane
 from sidecar.forwarder.outcome import Outcome
@@ -29,6 +26,9 @@ from sidecar.protocol.batch import surely_newest
 from sidecar.protocol.caller import UpstreamError
 from sidecar.protocol.errors import KafkaError
 from sidecar.protocol.limits import BATCH_BYTES
+from sidecar.takeover.slots import TakenSlot
+from sidecar.writing.epoch import SlotEpoch, Writer
+from sidecar.writing.upkeep import Upkeep, Watched
 
 _WRITTEN: Final = (Verdict.FORWARD, Verdict.RAISE, Verdict.RENEW)
 _NEEDS: Final = {Verdict.RAISE: Work.RAISE, Verdict.RENEW: Work.RENEW}

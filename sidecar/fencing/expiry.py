@@ -6,7 +6,7 @@ marker compaction or retention has deleted: delete.retention.ms, retention.ms, s
 first only on compacted topics, the second only where cleanup.policy contains delete.
 
 Users set these to anything, 0 included, so each has a floor: no topic is fenced without a pause. Below the floor of a
-topic's setting the fence has to be renewed by event (`sidecar.exclusive.upkeep`), and people are warned (`short`).
+topic's setting the fence has to be renewed by event (`sidecar.writing.upkeep`), and people are warned (`short`).
 """
 
 import math

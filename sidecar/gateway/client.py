@@ -18,7 +18,6 @@ from sidecar.cluster.pools import Counted
 from sidecar.cluster.resolver import ANONYMOUS
 from sidecar.cluster.upstream import KafkaUpstream
 from sidecar.cluster.user_tokens import UserLogin
-from sidecar.exclusive.identity import ClientIdentity
 from sidecar.exclusive.producing import ProducingState
 from sidecar.gateway.gaps import OrdinaryBatches
 from sidecar.gateway.refusals import Refusals
@@ -30,6 +29,7 @@ from sidecar.network.framing import Frame
 from sidecar.network.handling import Pause
 from sidecar.network.request import Exchange, Request
 from sidecar.network.upstream import Reply, UpstreamConnection, UpstreamLostError
+from sidecar.policy.identity import ClientIdentity
 from sidecar.protocol.api_versions import ClientSoftware
 from sidecar.protocol.caller import DisconnectedError
 from sidecar.protocol.errors import KafkaError

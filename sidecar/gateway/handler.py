@@ -13,7 +13,6 @@ from typing import Final, Protocol
 
 from sidecar.cluster.resolver import ANONYMOUS
 from sidecar.cluster.upstream import KafkaUpstream
-from sidecar.exclusive import identity
 from sidecar.gateway.apis.table import ALL_APIS, AUDITED, FOR_SUPER_USERS, NOT_SERVED, OWN_APIS
 from sidecar.gateway.audit import Act, act_of
 from sidecar.gateway.client import Apis, Client, ClientLinks
@@ -31,6 +30,7 @@ from sidecar.network.request import Exchange, RejectError, Request
 from sidecar.network.tasks import Tasks
 from sidecar.network.turn import TURN
 from sidecar.network.unread import AnswerMemory
+from sidecar.policy import identity
 from sidecar.protocol import api_versions
 from sidecar.protocol.api import LOGIN_APIS, ApiKey, api_name
 from sidecar.protocol.caller import UpstreamError

@@ -17,11 +17,11 @@ from sidecar.changelog import ChangelogError
 from sidecar.changelog.tailer import Tailer
 from sidecar.cluster.nodes import NodeDirectory
 from sidecar.exclusive.governed_topics import GovernedTopics
-from sidecar.exclusive.policies import Scope
-from sidecar.exclusive.records import mode_of
-from sidecar.exclusive.slots import SlotScope, generation_of
 from sidecar.exclusive.topic import GovernedTopic
 from sidecar.network.tasks import Tasks
+from sidecar.policy.policies import Scope
+from sidecar.takeover.records import mode_of
+from sidecar.takeover.slots import SlotScope, generation_of
 
 READ_S: Final = 5.0
 """The timeout, in seconds, for the leader to answer where the ownership topic ends, and to read up to there."""

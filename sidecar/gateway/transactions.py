@@ -13,7 +13,6 @@ from typing import Final
 
 from sidecar.cluster.resolver import NameResolver, TopicKind
 from sidecar.cluster.upstream import KafkaUpstream
-from sidecar.exclusive.admission import NO_TRANSACTIONS
 from sidecar.exclusive.producers import Producers
 from sidecar.gateway import asking
 from sidecar.gateway.access.cluster import not_added
@@ -23,6 +22,7 @@ from sidecar.gateway.shadow_rules import ShadowRule
 from sidecar.gateway.write_rights import refused_transaction
 from sidecar.network.framing import Frame
 from sidecar.network.request import Exchange, Request
+from sidecar.policy.admission import NO_TRANSACTIONS
 from sidecar.protocol.caller import CoordinatorKind
 from sidecar.protocol.errors import ErrorCode, KafkaError
 from sidecar.protocol.messages import transactions

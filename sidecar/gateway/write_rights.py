@@ -8,9 +8,9 @@ from typing import Final
 
 from metadata.ownership import AccessMode
 from sidecar.cluster.resolver import TRANSACTIONAL_ID_PREFIX
-from sidecar.exclusive.identity import ClientIdentity
 from sidecar.gateway.rights import Rights
 from sidecar.network.framing import Frame
+from sidecar.policy.identity import ClientIdentity
 from sidecar.protocol.errors import ErrorCode, KafkaError
 from sidecar.protocol.produce import ProduceRequest
 from sidecar.security.acls import Operation

@@ -35,14 +35,14 @@ from sidecar.dedup import snapshots
 from sidecar.dedup.names import WriterNames
 from sidecar.dedup.recovery import Extent, scan
 from sidecar.dedup.snapshots import Collector, Found, Saved
-from sidecar.exclusive.policies import PolicyBook, PolicyFields
-from sidecar.exclusive.slots import writer_names
 from sidecar.network.backoff import Retry
 from sidecar.pipeline.errors import PipelineError, UnknownTopicError
+from sidecar.policy.policies import PolicyBook, PolicyFields
 from sidecar.protocol.caller import Upstream
 from sidecar.protocol.calls import admin
 from sidecar.protocol.errors import ErrorCode, KafkaError, error_name, no_topic
 from sidecar.settings import Settings
+from sidecar.takeover.slots import writer_names
 from sidecar.v1 import state_pb2 as state
 
 T = TypeVar("T")

@@ -13,11 +13,11 @@ from enum import StrEnum
 from metadata.ownership import AccessMode
 from sidecar.cluster.logs import LastRecord
 from sidecar.cluster.nodes import NodeAddress
-from sidecar.exclusive.policies import PolicyFields as Policy
-from sidecar.exclusive.policies import Scope  # noqa: F401 - of a policy, which is the same on both sides
 from sidecar.gateway.owners import OwnerAnswer, Waiter
 from sidecar.gateway.refusals import Refusal  # noqa: F401 - as the gateway keeps it
 from sidecar.gateway.sequence_ids import State
+from sidecar.policy.policies import PolicyFields as Policy
+from sidecar.policy.policies import Scope  # noqa: F401 - of a policy, which is the same on both sides
 from sidecar.protocol.calls.admin import NewTopic  # noqa: F401 - as Kafka is asked for it
 from sidecar.protocol.metadata import Broker
 from sidecar.shadow import catalog

@@ -1,6 +1,6 @@
 """How a node becomes the coordinator of claims: it opens an epoch of the slot of `__claims` and loads the claims.
 
-The order makes it safe, as in `sidecar.exclusive.takeover`: open the slot, fence the ownership partition, read it up
+The order makes it safe, as in `sidecar.takeover.takeover`: open the slot, fence the ownership partition, read it up
 to the marker, append `Serving` under the new epoch. After that no record of an older coordinator can follow, and all
 claims that it granted have been read. This node cannot know the connections of other nodes or earlier epochs. So it
 deletes the claims of `conn:` sessions right after `Serving`, in the same batch if they fit.

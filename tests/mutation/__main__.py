@@ -26,7 +26,7 @@ from tests.mutation import results, unit
 from tests.mutation.known import FILE, known
 from tests.mutation.operators import mutants
 from tests.mutation.results import Result
-from tests.mutation.rooms import ROOMS, ROOT, files, room_of
+from tests.mutation.rooms import ROOMS, ROOT, files, own_tests, room_of
 from tests.mutation.swap import SwapError
 
 if TYPE_CHECKING:
@@ -111,7 +111,7 @@ class Run:
     def _tested(self, mutant: Mutant, tests: unit.Tests) -> Result:
         names = tests.for_mutant(mutant)
         if self._near:
-            names = [name for name in names if name.startswith(f"tests/unit/{room_of(mutant.path)}/")]
+            names = [name for name in names if name.startswith(own_tests(room_of(mutant.path)))]
         before = _cpu_s()
         ran = list(tests.run(mutant, names, all_of_them=self._matrix))
         killers = tuple(f"{each.test}{' (hangs)' if each.hung else ''}" for each in ran if each.failed)

@@ -7,8 +7,8 @@ from typing import Final
 
 ROOT: Final = Path(__file__).parents[2]
 ROOMS: Final = (
-    "access", "changelog", "dedup", "exclusive", "fanout", "fencing", "forwarder", "gateway", "ownership", "resources",
-    "shadow",
+    "access", "changelog", "dedup", "exclusive", "fanout", "fencing", "forwarder", "gateway", "ownership", "policy",
+    "resources", "shadow", "takeover", "writing",
 )  # fmt: skip
 _DECISIONS: Final = (
     "access/asked.py", "access/cluster.py", "access/groups.py", "access/topics.py", "enforcement.py", "fetch.py",
@@ -29,3 +29,9 @@ def files(room: str) -> tuple[str, ...]:
 def room_of(path: str) -> str:
     """The room of a module."""
     return path.split("/")[1]
+
+
+def own_tests(room: str) -> tuple[str, ...]:
+    """The folders of the room's own tests. Those of `exclusive` play its topics with real policies and takeovers."""
+    folders = (room, "exclusive") if room in {"policy", "takeover", "writing"} else (room,)
+    return tuple(f"tests/unit/{folder}/" for folder in folders)

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 from tests.mutation.operators import statement_number
-from tests.mutation.rooms import ROOMS, ROOT, room_of
+from tests.mutation.rooms import ROOMS, ROOT, own_tests, room_of
 from tests.mutation.swap import SwapError, functions, swap
 from tests.sim import lines
 
@@ -102,8 +102,8 @@ class Tests:
     def for_mutant(self, mutant: Mutant) -> list[str]:
         """The tests that reach a mutant: those of its module first, then those of its room; the cheapest first."""
         number = statement_number(mutant)
-        own = f"tests/unit/{room_of(mutant.path)}/"
-        module = f"{own}test_{Path(mutant.path).stem}"
+        own = own_tests(room_of(mutant.path))
+        module = tuple(f"{folder}test_{Path(mutant.path).stem}" for folder in own)
         reaching = [name for name, reach in self.reach.items() if number in reach.runs.get(mutant.path, ())]
         reaching.sort(key=lambda name: (not name.startswith(module), not name.startswith(own), self.reach[name].cpu_s))
         chosen, spent = list[str](), 0.0

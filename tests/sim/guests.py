@@ -267,7 +267,7 @@ def policy(play: Play, topic: str, **fields: Any) -> None:
     play.topics.add(topic)
     number = next((each for each in play.world.nodes if play.world.serving(each)), None)
     if number is not None:
-        from sidecar.exclusive.policies import PolicyFields  # noqa: PLC0415
+        from sidecar.policy.policies import PolicyFields  # noqa: PLC0415
 
         host = play.world.nodes[number].host
         play.world.spawn(host, _set_policy(play, number, topic, PolicyFields(**_modes(fields))))

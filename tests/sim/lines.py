@@ -20,7 +20,9 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
 
 ROOT: Final = Path(__file__).parents[2]
-PACKAGES: Final = ("exclusive", "fencing", "dedup", "forwarder", "changelog", "resources", "shadow")
+PACKAGES: Final = (
+    "exclusive", "policy", "takeover", "writing", "fencing", "dedup", "forwarder", "changelog", "resources", "shadow",
+)  # fmt: skip
 MARKS: Final[dict[str, bytearray]] = {}
 """By file, relative to the project: a byte for each statement, 1 where it ran in this process or before its fork."""
 _NAME: Final = "__marks__"

@@ -14,14 +14,8 @@ from sidecar.dedup.gate import Gate
 from sidecar.dedup.marks import Marks
 from sidecar.dedup.recovery import SnapshotLog
 from sidecar.dedup.topic import TopicIds
-from sidecar.exclusive.arbitration import Arbitration, HeldError
-from sidecar.exclusive.epoch import SlotEpoch
-from sidecar.exclusive.records import FormerWriters
-from sidecar.exclusive.requests import NothingDoneError
 from sidecar.exclusive.resource import Resource
 from sidecar.exclusive.shared import SharedSessions
-from sidecar.exclusive.tails import TailReader
-from sidecar.exclusive.takeover import Takeover
 from sidecar.exclusive.topic import GovernedTopic
 from sidecar.exclusive.writer import SlotWriter
 from sidecar.fanout.recent import Chains, Recent
@@ -39,7 +33,13 @@ from sidecar.protocol.errors import ErrorCode
 from sidecar.resources.claims import Claims
 from sidecar.resources.coordinator import Coordinator
 from sidecar.resources.epoch import CLAIMS
+from sidecar.takeover.arbitration import Arbitration, HeldError
+from sidecar.takeover.records import FormerWriters
+from sidecar.takeover.requests import NothingDoneError
+from sidecar.takeover.tails import TailReader
+from sidecar.takeover.takeover import Takeover
 from sidecar.v1 import state_pb2
+from sidecar.writing.epoch import SlotEpoch
 from tests.sim import former
 from tests.sim.collect import OWNERSHIP, read
 from tests.sim.kafka.controller import Controller
@@ -53,7 +53,7 @@ from tests.sim.redis import SimRedis
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from sidecar.exclusive.slots import SlotScope
+    from sidecar.takeover.slots import SlotScope
     from tests.sim.host import Host
     from tests.sim.play import Play
 

@@ -195,7 +195,7 @@ def test_a_node_that_starts_behind_a_deleted_policy_stops_nobody(worker: Worker)
 def test_a_node_that_dies_at_any_moment_of_a_clients_first_policy_keeps_no_client_waiting(worker: Worker) -> None:
     """At some of these moments Redis alone has the policy: a node that leaves it to the dead one is too late then."""
     work = Step(0.1, "produce", produced(topic="ordinary", mode="exclusive", ids=False, every=0.05, batches=20))
-    waits = Edit("sidecar/exclusive/catalog.py", "_FINISH_S: Final = 1.0", "_FINISH_S: Final = 60.0")
+    waits = Edit("sidecar/policy/catalog.py", "_FINISH_S: Final = 1.0", "_FINISH_S: Final = 60.0")
     too_late = False
     with Worker((waits,)) as other:
         for fuse in range(75, 100):

@@ -11,8 +11,8 @@ import math
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from sidecar.exclusive.policies import PolicyFields
 from sidecar.node import port
+from sidecar.policy.policies import PolicyFields
 from sidecar.v1 import state_pb2 as state
 from tests.sim.world import TOPICS
 

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from metadata.ownership import AccessMode
 from sidecar.exclusive import shared
-from sidecar.exclusive.policies import PolicyFields, Scope
 from sidecar.node.connecting import StartError
 from sidecar.node.node import Node
+from sidecar.policy.policies import PolicyFields, Scope
 from sidecar.settings import load
 from sidecar.settings.loaded import LoadedSettings
 from tests.sim import former, virtual, wire

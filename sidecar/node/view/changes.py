@@ -12,18 +12,18 @@ from metadata import GenerationChanged, MetadataUnavailable
 from sidecar.changelog import MASTER_SLOT, ChangelogError, partition_slot
 from sidecar.exclusive.advice import advice
 from sidecar.exclusive.answers import NO_REDIS
-from sidecar.exclusive.catalog import UnservedError, Wanted
 from sidecar.exclusive.cleaning import raise_lags
-from sidecar.exclusive.requests import NothingDoneError
-from sidecar.exclusive.slots import GenerationError
-from sidecar.exclusive.takeover import LostRaceError
 from sidecar.gateway.owners import BehindError
 from sidecar.node import port
 from sidecar.node.parts import rooms_of
 from sidecar.node.view.topics import TopicsView
+from sidecar.policy.catalog import UnservedError, Wanted
 from sidecar.protocol.caller import UnknownTopicError, UpstreamError
 from sidecar.protocol.calls.admin import CreateTopics
 from sidecar.protocol.errors import APPEND_IN_DOUBT, ErrorCode, KafkaError, error_name, no_topic
+from sidecar.takeover.requests import NothingDoneError
+from sidecar.takeover.slots import GenerationError
+from sidecar.takeover.takeover import LostRaceError
 
 _AWAY = (UpstreamError, KafkaError, ChangelogError, LostRaceError, TimeoutError)
 _TIMEOUT_MS: Final = 15_000

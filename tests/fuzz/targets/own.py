@@ -9,11 +9,11 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final
 
 from sidecar.changelog import claimed
-from sidecar.exclusive import identity
 from sidecar.gateway.own import asked
 from sidecar.gateway.own.bodies import BadRequestError, check_group, check_name, decode, fault_of
 from sidecar.network.framing import Frame
 from sidecar.network.request import Request
+from sidecar.policy import identity
 from sidecar.protocol.errors import KafkaError
 from sidecar.protocol.session import Caller, Session
 from sidecar.resources.requests import Wish

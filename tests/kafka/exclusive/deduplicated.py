@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from metadata.ownership import AccessMode
-from sidecar.exclusive.policies import PolicyFields
+from sidecar.policy.policies import PolicyFields
 from tests.kafka.exclusive.room import Party, Room
 from tests.logs import read_log
 from tests.services import Services

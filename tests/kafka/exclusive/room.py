@@ -16,13 +16,10 @@ import pytest
 from metadata.ownership import AccessMode
 from sidecar.changelog import Clock
 from sidecar.cluster.resolver import NameResolver
-from sidecar.exclusive import identity
 from sidecar.exclusive.environment import Environment
 from sidecar.exclusive.governed_topics import GovernedTopics
-from sidecar.exclusive.policies import PolicyFields
 from sidecar.exclusive.producing import ProducingState
 from sidecar.exclusive.topic import GovernedTopic
-from sidecar.exclusive.upkeep import Cause
 from sidecar.forwarder import forwarder as links
 from sidecar.forwarder import gathered
 from sidecar.forwarder.forwarder import Forwarder
@@ -30,12 +27,15 @@ from sidecar.forwarder.outcome import Outcome
 from sidecar.forwarder.sequences import EPOCH_RECORDS
 from sidecar.network.aside import Allowance
 from sidecar.network.framing import Frame
+from sidecar.policy import identity
+from sidecar.policy.policies import PolicyFields
 from sidecar.protocol import produce_upstream
 from sidecar.protocol.batch import Numbers
 from sidecar.protocol.primitives import Octets
 from sidecar.protocol.produce import ProducePart, ProduceResult, walk
 from sidecar.protocol.produce_upstream import decode_answer
 from sidecar.protocol.session import Caller, Session
+from sidecar.writing.upkeep import Cause
 from tests.kafka.exclusive.producers import batch_of, id_headers
 from tests.kafka.gates import Gates, Parts, opened
 from tests.wait import wait_for_async

@@ -16,7 +16,7 @@ from confluent_kafka.admin import (
 )
 
 from metadata.ownership import AccessMode
-from sidecar.exclusive.policies import PolicyFields
+from sidecar.policy.policies import PolicyFields
 from tests.conftest import OwnKafka, StartNode, Unique
 from tests.kafka.exclusive.deduplicated import write
 from tests.kafka.exclusive.room import Room, open_room, until

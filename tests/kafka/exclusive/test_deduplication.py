@@ -13,7 +13,8 @@ import pytest
 from metadata import nodes
 from metadata.ownership import AccessMode
 from sidecar.dedup.topic import TopicIds
-from sidecar.exclusive import bindings, records, shared, succession
+from sidecar.exclusive import bindings, shared
+from sidecar.takeover import records, succession
 from tests.conftest import Unique
 from tests.kafka.exclusive.deduplicated import come_and_go, deduplicated, log_of, write
 from tests.kafka.exclusive.room import HeldAnswers, Room, free, open_room, until

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from metadata.ownership import AccessMode
-from sidecar.exclusive.policies import PolicyFields, Scope
+from sidecar.policy.policies import PolicyFields, Scope
 from tests.conftest import StartNode, Unique
 from tests.kafka.exclusive.checked import CheckedProducer
 from tests.kafka.exclusive.conftest import Connect

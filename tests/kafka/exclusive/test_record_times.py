@@ -11,13 +11,13 @@ import pytest
 
 from sidecar.cluster.upstream import KafkaUpstream
 from sidecar.dedup import content
-from sidecar.exclusive import upkeep
 from sidecar.exclusive.keeper import Keeper
 from sidecar.fencing.expiry import KeepAlive, read_keep_alives
 from sidecar.protocol import limits
 from sidecar.protocol.calls.transactions import ActiveProducer, DescribeProducers
 from sidecar.protocol.errors import KafkaError
 from sidecar.protocol.ids import TopicPartition
+from sidecar.writing import upkeep
 from tests.kafka.exclusive.conftest import governed_in
 from tests.kafka.exclusive.room import Room, until
 from tests.logs import read_log

@@ -9,8 +9,8 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, Topi
 
 from sidecar.client import AdminClient
 from sidecar.client.facts import Event
-from sidecar.exclusive.admission import NO_TRANSACTIONS
 from sidecar.local.tools import Tools
+from sidecar.policy.admission import NO_TRANSACTIONS
 from tests.conftest import StartNode, Unique
 from tests.kafka.exclusive.producers import RawProducer
 from tests.kafka.gateway.requests import request

@@ -14,7 +14,7 @@ _SCRIPT: Final = '        reply = await self._exchange(("EVALSHA"'
 UNSEEN: Final = (
     Edit("metadata/connection.py", _SCRIPT, f'        await __import__("asyncio").sleep(0)\n{_SCRIPT}'),
     Edit(
-        "sidecar/exclusive/takeover.py",
+        "sidecar/takeover/takeover.py",
         "        start = await self._look()\n",
         '        __import__("random").Random().random()\n        start = await self._look()\n',
     ),

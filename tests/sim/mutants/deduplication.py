@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from tests.sim.history import History
 
 MARKS: Final = "sidecar/dedup/marks.py"
-EPOCH: Final = "sidecar/exclusive/epoch.py"
+EPOCH: Final = "sidecar/writing/epoch.py"
 GATE: Final = "sidecar/dedup/gate.py"
 DECISION: Final = "sidecar/dedup/content.py"
 

@@ -28,9 +28,9 @@ from tests.sim.mutants.schedules import Schedule, hold, produce, refusals
 from tests.sim.wire import FETCH, METADATA
 
 SEQUENCES: Final = "sidecar/forwarder/sequences.py"
-TAILS: Final = "sidecar/exclusive/tails.py"
-TAKEOVER: Final = "sidecar/exclusive/takeover.py"
-SLOTS: Final = "sidecar/exclusive/slots.py"
+TAILS: Final = "sidecar/takeover/tails.py"
+TAKEOVER: Final = "sidecar/takeover/takeover.py"
+SLOTS: Final = "sidecar/takeover/slots.py"
 LOGS: Final = "sidecar/cluster/logs.py"
 UPSTREAM: Final = "sidecar/cluster/upstream.py"
 APPEND: Final = "sidecar/changelog/changelog.py"
@@ -40,7 +40,7 @@ SMALL_CIRCLE: Final = (
     Edit(SEQUENCES, "_HALF: Final = 2**30", "_HALF: Final = 2**11"),
     Edit(SEQUENCES, "EPOCH_RECORDS: Final = 2**28", "EPOCH_RECORDS: Final = 2**9"),
     Edit(SEQUENCES, "REPEAT_WINDOW: Final = 2**27", "REPEAT_WINDOW: Final = 2**8"),
-    Edit("sidecar/exclusive/succession.py", "_NOWHERE: Final = 2**28", "_NOWHERE: Final = 2**9"),
+    Edit("sidecar/takeover/succession.py", "_NOWHERE: Final = 2**28", "_NOWHERE: Final = 2**9"),
     Edit("sidecar/protocol/batch.py", "SEQUENCE_MODULUS: Final = 2**31", "SEQUENCE_MODULUS: Final = 2**12"),
     Edit("tests/sim/kafka/batches.py", "LAST_SEQUENCE: Final = 2**31 - 1", "LAST_SEQUENCE: Final = 2**12 - 1"),
     Edit("tests/sim/kafka/batches.py", "_SEQUENCES: Final = 2**31", "_SEQUENCES: Final = 2**12"),
@@ -295,7 +295,7 @@ MUTANTS: Final = (
         "What is refused is remembered for any partition that a client names, whether it is there or not.",
         (
             Edit(
-                "sidecar/exclusive/admission.py",
+                "sidecar/policy/admission.py",
                 "        if partition < 0:\n",
                 "        return None\n        if partition < 0:\n",
             ),

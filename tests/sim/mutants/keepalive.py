@@ -13,7 +13,7 @@ from tests.sim.mutants.edits import Edit
 from tests.sim.mutants.mutant import Mutant
 from tests.sim.mutants.schedules import Schedule, led, produce
 
-UPKEEP: Final = "sidecar/exclusive/upkeep.py"
+UPKEEP: Final = "sidecar/writing/upkeep.py"
 WATCH: Final = "sidecar/exclusive/fence_watch.py"
 FENCING: Final = "sidecar/fencing/topic.py"
 SLOT: Final = "sidecar/fencing/slot.py"

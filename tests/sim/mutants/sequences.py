@@ -15,11 +15,11 @@ from tests.sim.mutants.mutant import Mutant
 from tests.sim.mutants.schedules import Schedule, hold, led, produce, refusals
 
 SEQUENCES: Final = "sidecar/forwarder/sequences.py"
-SUCCESSION: Final = "sidecar/exclusive/succession.py"
-EPOCH: Final = "sidecar/exclusive/epoch.py"
+SUCCESSION: Final = "sidecar/takeover/succession.py"
+EPOCH: Final = "sidecar/writing/epoch.py"
 LANE: Final = "sidecar/forwarder/lane.py"
 SLOT: Final = "sidecar/fencing/slot.py"
-TAKEOVER: Final = "sidecar/exclusive/takeover.py"
+TAKEOVER: Final = "sidecar/takeover/takeover.py"
 GATE: Final = "sidecar/dedup/gate.py"
 WRITER: Final = "sidecar/exclusive/writer.py"
 RESOURCE: Final = "sidecar/exclusive/resource.py"

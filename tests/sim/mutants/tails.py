@@ -12,7 +12,7 @@ from tests.sim.mutants.schedules import Schedule, hold, produce
 if TYPE_CHECKING:
     from tests.sim.history import History
 
-TAILS: Final = "sidecar/exclusive/tails.py"
+TAILS: Final = "sidecar/takeover/tails.py"
 
 _DESCRIBE_PRODUCERS: Final = 61
 _CUT: Final = [

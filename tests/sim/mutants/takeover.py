@@ -10,11 +10,11 @@ from tests.sim.mutants.edits import Edit
 from tests.sim.mutants.mutant import Mutant
 from tests.sim.mutants.schedules import Schedule, hold, kills, produce, resets, rivals
 
-TAKEOVER: Final = "sidecar/exclusive/takeover.py"
-SLOTS: Final = "sidecar/exclusive/slots.py"
+TAKEOVER: Final = "sidecar/takeover/takeover.py"
+SLOTS: Final = "sidecar/takeover/slots.py"
 SLOT: Final = "sidecar/fencing/slot.py"
 TOPIC: Final = "sidecar/fencing/topic.py"
-TAILS: Final = "sidecar/exclusive/tails.py"
+TAILS: Final = "sidecar/takeover/tails.py"
 LANE: Final = "sidecar/forwarder/lane.py"
 
 _NO_MARKER: Final = Edit(
@@ -218,7 +218,7 @@ MUTANTS: Final = (
         self._shipper.ship(self, append)""",
             ),
             Edit(
-                "sidecar/exclusive/epoch.py",
+                "sidecar/writing/epoch.py",
                 "        lanes: list[Lane] = []\n",
                 "        return False\n        lanes: list[Lane] = []\n",
             ),
@@ -263,7 +263,7 @@ MUTANTS: Final = (
         "under.",
         (
             Edit(
-                "sidecar/exclusive/succession.py",
+                "sidecar/takeover/succession.py",
                 "        return Mention((opened.under or at, at), next_,",
                 "        return Mention((at, at), next_,",
             ),
@@ -289,7 +289,7 @@ MUTANTS: Final = (
         "forgetful redis",
         "model GenFromChangelog",
         "Generations go by what Redis knows, which may be empty.",
-        (Edit("sidecar/exclusive/arbitration.py", "            known=known,\n", "            known=None,\n"),),
+        (Edit("sidecar/takeover/arbitration.py", "            known=known,\n", "            known=None,\n"),),
         Schedule(
             [
                 produce(),

@@ -98,10 +98,10 @@ def patch_failpoints(points: Failpoints) -> None:
     from metadata import MetadataStore  # noqa: PLC0415  the path has to be right first, and the node's imports small
     from sidecar.dedup import recovery, snapshots  # noqa: PLC0415
     from sidecar.dedup.batches import Flight, Outgoing  # noqa: PLC0415
-    from sidecar.exclusive.epoch import SlotEpoch  # noqa: PLC0415
-    from sidecar.exclusive.takeover import Takeover  # noqa: PLC0415
     from sidecar.forwarder import forwarder as links  # noqa: PLC0415
     from sidecar.forwarder import gathered  # noqa: PLC0415
+    from sidecar.takeover.takeover import Takeover  # noqa: PLC0415
+    from sidecar.writing.epoch import SlotEpoch  # noqa: PLC0415
 
     def at(point: str) -> Callable[..., None]:
         return lambda *_: points.passed(point)
@@ -141,7 +141,7 @@ def patch_haste() -> None:
     """Make snapshots and readings of many small parts, and wait for the claim of a node that died for a second only."""
     from sidecar.cluster.logs import LogReader  # noqa: PLC0415
     from sidecar.dedup import cleaning, partition, snapshots  # noqa: PLC0415
-    from sidecar.exclusive import arbitration  # noqa: PLC0415
+    from sidecar.takeover import arbitration  # noqa: PLC0415
 
     LogReader.read.__defaults__ = (100,)
     for module, name, value in (
@@ -248,7 +248,7 @@ MUTANTS: dict[str, Callable[[Any, Any], None]] = {
 def patch_mutant(mutant: str) -> None:
     """Make the mistake that a mutant makes."""
     from sidecar.dedup import marks  # noqa: PLC0415
-    from sidecar.exclusive import epoch  # noqa: PLC0415
+    from sidecar.writing import epoch  # noqa: PLC0415
 
     MUTANTS[mutant](marks, epoch)
 

@@ -15,7 +15,7 @@ from sidecar.client.receipt import Pending, Receipt
 from sidecar.client.sending import ID_HEADER, NAME_HEADER, Sender
 from sidecar.dedup.content import Headers
 from sidecar.dedup.names import producer_name
-from sidecar.exclusive.identity import parse
+from sidecar.policy.identity import parse
 
 NAMES = ["billing", "zähler/eu", "x" * 255, "a=b", "producer-1a"]
 NO_NAMES = [

@@ -32,8 +32,6 @@ from sidecar.dedup.recovery import scan
 from sidecar.dedup.reply import Reply
 from sidecar.dedup.snapshots import Collector, Saved, encode, new_copy, of_value, to_records
 from sidecar.dedup.topic import TopicIds
-from sidecar.exclusive.epoch import SlotEpoch
-from sidecar.exclusive.slots import SlotScope, TakenSlot
 from sidecar.fencing.slot import WriterSlot
 from sidecar.forwarder.lane import Lane, LaneOwner
 from sidecar.forwarder.outcome import Outcome
@@ -46,7 +44,9 @@ from sidecar.protocol.errors import ErrorCode
 from sidecar.protocol.ids import ClientSequence, Offset, Stamp, TopicPartition
 from sidecar.protocol.room import give_back
 from sidecar.protocol.session import Session
+from sidecar.takeover.slots import SlotScope, TakenSlot
 from sidecar.v1 import state_pb2 as state
+from sidecar.writing.epoch import SlotEpoch
 from tests.sim.kafka.direct import DirectUpstream, JumpLoop, SimulatedKafka
 from tests.sim.loop import SimLoop
 from tests.sim.redis import SimRedis

@@ -35,7 +35,6 @@ from sidecar.dedup.reply import Reply
 from sidecar.exclusive.environment import Environment
 from sidecar.exclusive.offers import Offer
 from sidecar.exclusive.partitions import PartitionedTopic, Topic
-from sidecar.exclusive.policies import PolicyBook, PolicyFields, Scope
 from sidecar.exclusive.refusals import Refusals
 from sidecar.exclusive.topic import GovernedTopic
 from sidecar.forwarder.forwarder import WholeRequest
@@ -44,6 +43,7 @@ from sidecar.forwarder.outcome import Outcome
 from sidecar.forwarder.sequences import Append, PlainSequences
 from sidecar.network.tasks import Tasks
 from sidecar.ownership.state import Claimant, Held
+from sidecar.policy.policies import PolicyBook, PolicyFields, Scope
 from sidecar.protocol.batch import read_header, read_numbers, stamp
 from sidecar.protocol.caller import FencedError, TopicLayout, UnknownTopicError, UpstreamError
 from sidecar.protocol.calls.logs import Fetched, FetchPartition, ListedOffset, ListOffsets, OffsetAt

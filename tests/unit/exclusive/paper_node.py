@@ -21,9 +21,6 @@ from metadata.ownership import AccessMode
 from sidecar.changelog import Position, pack_positions
 from sidecar.changelog.records import read_batches
 from sidecar.dedup.reply import Reply
-from sidecar.exclusive import requests, succession
-from sidecar.exclusive.epoch import SlotEpoch
-from sidecar.exclusive.slots import SlotScope, TakenSlot
 from sidecar.forwarder.lane import Lane, LaneOwner
 from sidecar.forwarder.outcome import Outcome
 from sidecar.forwarder.sequences import EPOCH_RECORDS, Append, PlainSequences, RefusedSequences, Verdict
@@ -32,7 +29,10 @@ from sidecar.protocol.ids import ClientSequence as Client
 from sidecar.protocol.ids import ProducerEpoch, ProducerId, Stamp
 from sidecar.protocol.ids import StampedSequence as Stamped
 from sidecar.protocol.session import Session
+from sidecar.takeover import requests, succession
+from sidecar.takeover.slots import SlotScope, TakenSlot
 from sidecar.v1 import state_pb2 as state
+from sidecar.writing.epoch import SlotEpoch
 from tests.unit.exclusive.paper_kafka import Partition
 from tests.unit.forwarder.paper import record_batch
 

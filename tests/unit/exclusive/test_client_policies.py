@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from metadata.ownership import AccessMode
 from sidecar.exclusive.client_policies import ClientPolicies
-from sidecar.exclusive.policies import PolicyFields
+from sidecar.policy.policies import PolicyFields
 from tests.kafka.exclusive.room import Room
 from tests.unit.exclusive.world import World
 from tests.wait import wait_for_async

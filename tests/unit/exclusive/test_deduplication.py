@@ -12,7 +12,7 @@ import pytest
 from metadata.ownership import AccessMode
 from sidecar.dedup.marks import Mark
 from sidecar.dedup.topic import TopicIds
-from sidecar.exclusive.policies import PolicyFields, Scope
+from sidecar.policy.policies import PolicyFields, Scope
 from tests.kafka.exclusive.deduplicated import come_and_go, write
 from tests.kafka.exclusive.room import Party, Room, free, until
 from tests.unit.exclusive.world import World

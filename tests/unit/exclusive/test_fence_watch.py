@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 
 from sidecar.changelog import MASTER_SLOT, Clock, SlotName, partition_slot
 from sidecar.exclusive.fence_watch import FenceWatch, Sight, fences_of, newly_led, unknown, why_due
-from sidecar.exclusive.upkeep import Cause, Upkeep
 from sidecar.fencing.expiry import BROKER_DEFAULTS, DEFAULT_KEEP_ALIVE, keep_alive
 from sidecar.protocol.calls.admin import DescribeTopics
 from sidecar.protocol.calls.transactions import ActiveProducer, PartitionProducers
 from sidecar.protocol.ids import ProducerEpoch, ProducerId, Stamp
+from sidecar.writing.upkeep import Cause, Upkeep
 from tests.kafka.exclusive.room import Room
 from tests.unit.exclusive.world import World
 

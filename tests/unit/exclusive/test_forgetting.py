@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from sidecar.changelog import MASTER_SLOT, Key, Kind, Record, View, partition_slot, shared_slot
 from sidecar.exclusive.forgetting import is_ripe, left_of
-from sidecar.exclusive.slots import SlotScope, generation_of
-from sidecar.exclusive.succession import REMEMBERED_MS
 from sidecar.protocol.ids import Offset, ProducerEpoch, ProducerId, Stamp
+from sidecar.takeover.slots import SlotScope, generation_of
+from sidecar.takeover.succession import REMEMBERED_MS
 from sidecar.v1 import state_pb2 as state
 
 WRITER = Stamp(ProducerId(7), ProducerEpoch(4))

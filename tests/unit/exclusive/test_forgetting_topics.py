@@ -12,7 +12,7 @@ from metadata.ownership import AccessMode
 from sidecar.changelog import Kind, View, read_batches
 from sidecar.cluster.logs import LogReader
 from sidecar.exclusive import forgetting
-from sidecar.exclusive.policies import PolicyFields, Scope
+from sidecar.policy.policies import PolicyFields, Scope
 from sidecar.protocol.caller import Channel, FencedError
 from tests.kafka.exclusive.room import Room, until
 from tests.unit.exclusive.world import World

@@ -18,8 +18,8 @@ from sidecar.cluster.resolver import NameResolver, TopicKind
 from sidecar.exclusive.governed_topics import GovernedTopics
 from sidecar.exclusive.owning import TopicClaim, TopicOwners
 from sidecar.exclusive.partitions import PartitionedTopic
-from sidecar.exclusive.policies import PolicyFields, Scope
 from sidecar.fencing.expiry import DEFAULT_KEEP_ALIVE
+from sidecar.policy.policies import PolicyFields, Scope
 from sidecar.protocol.errors import ErrorCode
 from sidecar.protocol.ids import ProducerEpoch, ProducerId, Stamp
 from sidecar.protocol.session import Caller

@@ -12,17 +12,18 @@ from metadata.nodes import Node as Registration
 from metadata.ownership import AccessMode, ClaimRequest, Generation, Ownership
 from sidecar.changelog import Key, Kind
 from sidecar.changelog.records import read_batches
-from sidecar.exclusive import arbitration, catalog
-from sidecar.exclusive.epoch import SlotEpoch
-from sidecar.exclusive.policies import PolicyFields
 from sidecar.fencing.slot import EpochsUsedUpError, WriterSlot
 from sidecar.forwarder.lane import Lane
+from sidecar.policy import catalog
+from sidecar.policy.policies import PolicyFields
 from sidecar.protocol.caller import DisconnectedError
 from sidecar.protocol.calls.logs import FetchPartition
 from sidecar.protocol.errors import KafkaError
 from sidecar.protocol.ids import Offset
 from sidecar.protocol.produce import ProduceResult
+from sidecar.takeover import arbitration
 from sidecar.v1 import state_pb2 as state
+from sidecar.writing.epoch import SlotEpoch
 from tests.kafka.exclusive.room import Party, Room, free, until
 from tests.kafka.gates import REDIS_AWAY, REDIS_LOST
 from tests.unit.exclusive.world import World

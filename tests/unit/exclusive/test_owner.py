@@ -9,11 +9,11 @@ import pytest
 from metadata.ownership import AccessMode, Generation, Ownership
 from sidecar.changelog import MASTER_SLOT, Key, Kind, Record, SlotName, partition_slot
 from sidecar.exclusive.refusals import Refusals
-from sidecar.exclusive.slots import SlotScope, read_owner
 from sidecar.exclusive.topic import GovernedTopic
 from sidecar.ownership.state import Awaited
 from sidecar.protocol.ids import ProducerEpoch, ProducerId, Stamp
 from sidecar.protocol.session import Session
+from sidecar.takeover.slots import SlotScope, read_owner
 from sidecar.v1 import control_pb2 as control
 from sidecar.v1 import state_pb2 as state
 from tests.unit.exclusive.paper_cluster import GRACE_S, TOPIC, Cluster, Node, cluster

@@ -10,9 +10,9 @@ from metadata.ownership import AccessMode
 from sidecar.changelog import SlotName, unpack_offsets
 from sidecar.changelog.view import View
 from sidecar.exclusive.ownership_events import OwnershipEvents, Subject
-from sidecar.exclusive.policies import Scope
-from sidecar.exclusive.slots import SlotScope
+from sidecar.policy.policies import Scope
 from sidecar.protocol.caller import UpstreamError
+from sidecar.takeover.slots import SlotScope
 from sidecar.v1 import control_pb2 as control
 from sidecar.v1 import state_pb2 as state
 from tests.unit.exclusive.paper_cluster import TOPIC, Client, Node, cluster

@@ -11,7 +11,7 @@ import pytest
 from metadata.ownership import AccessMode
 from sidecar.access.prospects import Look, Prospect
 from sidecar.exclusive.owning import TopicClaim, TopicOwners, refused
-from sidecar.exclusive.policies import PolicyBook, Scope
+from sidecar.policy.policies import PolicyBook, Scope
 from sidecar.protocol.errors import ErrorCode, KafkaError
 from sidecar.v1 import control_pb2 as control
 from tests.unit.exclusive.paper_cluster import GRACE_S, TOPIC, Client, Cluster, Node, cluster

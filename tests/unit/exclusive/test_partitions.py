@@ -8,7 +8,7 @@ import pytest
 
 from metadata.ownership import AccessMode
 from sidecar.exclusive.partitions import PartitionedTopic
-from sidecar.exclusive.policies import PolicyBook, PolicyFields, Scope
+from sidecar.policy.policies import PolicyBook, PolicyFields, Scope
 from sidecar.protocol.calls.transactions import EndTxn, InitProducerId
 from tests.unit.exclusive.paper_cluster import GRACE_S, TOPIC, Client, Cluster, Node, cluster
 

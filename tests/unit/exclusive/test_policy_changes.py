@@ -15,8 +15,8 @@ from metadata import MetadataUnavailable
 from metadata.errors import GenerationChanged
 from metadata.ownership import AccessMode
 from sidecar.changelog import Key, Kind, Record
-from sidecar.exclusive.catalog import PolicyCatalog, UnservedError, Wanted
-from sidecar.exclusive.policies import PolicyBook, PolicyFields, Scope
+from sidecar.policy.catalog import PolicyCatalog, UnservedError, Wanted
+from sidecar.policy.policies import PolicyBook, PolicyFields, Scope
 from sidecar.protocol.caller import UnknownTopicError, UpstreamError
 from sidecar.protocol.calls.admin import AlterTopicConfig, Outcome
 from sidecar.protocol.calls.transactions import InitProducerId
@@ -24,7 +24,7 @@ from sidecar.protocol.errors import ErrorCode, KafkaError
 from tests.sim.host import Host
 from tests.sim.loop import SimLoop
 from tests.unit.exclusive.paper_cluster import TOPIC, Client, Cluster, Node, cluster
-from tests.unit.exclusive.test_catalog import live
+from tests.unit.policy.test_catalog import live
 
 SHARED, EXCLUSIVE = PolicyFields(AccessMode.SHARED), PolicyFields(AccessMode.EXCLUSIVE)
 Story = Callable[[Cluster, Node, PolicyCatalog], Coroutine[Any, Any, None]]

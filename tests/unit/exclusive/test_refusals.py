@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from sidecar.exclusive.refusals import Refusals, RefusedLedger
-from sidecar.exclusive.slots import SlotScope
 from sidecar.ownership.state import Claimant
 from sidecar.protocol.batch import BatchHeader
 from sidecar.protocol.ids import ClientSequence as Client
 from sidecar.protocol.session import Session
+from sidecar.takeover.slots import SlotScope
 
 
 def claimant(session: str, connection: int = 1, name: str = "") -> Claimant:

@@ -12,10 +12,10 @@ from collections.abc import AsyncIterator
 import pytest
 
 from metadata.ownership import AccessMode
-from sidecar.exclusive.policies import PolicyFields, Scope
 from sidecar.forwarder.lane import Lane
 from sidecar.forwarder.outcome import Outcome
 from sidecar.forwarder.sequences import MODULUS, Append, PlainSequences
+from sidecar.policy.policies import PolicyFields, Scope
 from sidecar.protocol.errors import KafkaError
 from sidecar.protocol.ids import ClientSequence, ProducerEpoch, ProducerId, Stamp, StampedSequence, TopicPartition
 from sidecar.protocol.produce import ProduceResult

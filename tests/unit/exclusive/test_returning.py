@@ -10,11 +10,11 @@ import pytest
 from sidecar.dedup.content import Content
 from sidecar.dedup.gate import DUPLICATE
 from sidecar.dedup.turned_away import KeptBytes
-from sidecar.exclusive.admission import checked_header
 from sidecar.exclusive.producing import ProducingState
 from sidecar.exclusive.returning import ClientReply, Door
 from sidecar.forwarder.outcome import Outcome
 from sidecar.network.aside import Allowance
+from sidecar.policy.admission import checked_header
 from sidecar.protocol.errors import ErrorCode
 from sidecar.protocol.ids import ProducerId
 from sidecar.protocol.produce import ProducePart

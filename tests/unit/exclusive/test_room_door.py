@@ -16,10 +16,10 @@ import pytest
 from metadata.ownership import AccessMode
 from sidecar.changelog import Kind
 from sidecar.exclusive import cleaning, forgetting
-from sidecar.exclusive.policies import PolicyFields, Scope
 from sidecar.exclusive.producing import ProducingState
 from sidecar.fencing.expiry import KeepAlive
 from sidecar.network.aside import Allowance
+from sidecar.policy.policies import PolicyFields, Scope
 from sidecar.protocol.calls.admin import AlterTopicConfig, ConfigResource, DescribeConfigs, Described, Outcome, Resource
 from sidecar.protocol.errors import ErrorCode
 from sidecar.protocol.produce import ProducePart, ProduceResult

@@ -11,7 +11,7 @@ import pytest
 
 from metadata.ownership import AccessMode
 from sidecar.dedup.cleaning import SNAPSHOT_S
-from sidecar.exclusive.policies import Scope
+from sidecar.policy.policies import Scope
 from sidecar.protocol.messages.transactions import DESCRIBE_PRODUCERS
 from tests.kafka.exclusive.room import until
 from tests.kafka.gates import REDIS_AWAY

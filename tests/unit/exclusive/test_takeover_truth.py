@@ -16,9 +16,9 @@ import pytest
 from metadata.ownership import AccessMode
 from sidecar.cluster.logs import LogReader
 from sidecar.cluster.upstream import KafkaUpstream
-from sidecar.exclusive.policies import PolicyFields, Scope
 from sidecar.fencing import topic as fencing
 from sidecar.forwarder import forwarder as links
+from sidecar.policy.policies import PolicyFields, Scope
 from sidecar.protocol.calls.logs import Fetched
 from sidecar.protocol.ids import Offset, ProducerEpoch, ProducerId, Stamp, TopicPartition
 from sidecar.protocol.metadata import ClusterState

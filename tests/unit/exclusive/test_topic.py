@@ -11,12 +11,12 @@ import pytest
 
 from metadata.ownership import AccessMode
 from sidecar.changelog import Key, Kind, Record
-from sidecar.exclusive.policies import PolicyBook, PolicyFields
-from sidecar.exclusive.slots import GenerationError
 from sidecar.fencing.expiry import KeepAlive
 from sidecar.ownership.state import Awaited, Leaving, Owned
+from sidecar.policy.policies import PolicyBook, PolicyFields
 from sidecar.protocol.calls.transactions import EndTxn, InitProducerId
 from sidecar.protocol.errors import KafkaError
+from sidecar.takeover.slots import GenerationError
 from tests.unit.exclusive.paper_cluster import GRACE_S, TOPIC, Client, Cluster, Node, cluster
 from tests.wait import wait_until
 

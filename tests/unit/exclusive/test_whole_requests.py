@@ -12,9 +12,6 @@ import pytest
 
 from sidecar.changelog import Position
 from sidecar.dedup.reply import Reply
-from sidecar.exclusive.epoch import SlotEpoch
-from sidecar.exclusive.slots import SlotScope, TakenSlot
-from sidecar.exclusive.succession import NOTHING
 from sidecar.forwarder.forwarder import Forwarder, WholeRequest
 from sidecar.forwarder.lane import MAX_IN_FLIGHT, Lane
 from sidecar.forwarder.outcome import Outcome
@@ -25,7 +22,10 @@ from sidecar.protocol.ids import ClientSequence
 from sidecar.protocol.primitives import I32, Octets
 from sidecar.protocol.produce import ProducePart, ProduceResult
 from sidecar.protocol.session import Session as SessionId
+from sidecar.takeover.slots import SlotScope, TakenSlot
+from sidecar.takeover.succession import NOTHING
 from sidecar.v1 import state_pb2 as state
+from sidecar.writing.epoch import SlotEpoch
 from tests.unit.forwarder.paper import STAMP, record_batch
 from tests.unit.forwarder.scripted import KnownUpstream, Owner, Request, ScriptedBroker, broker, id_of
 from tests.wait import wait_for_async
@@ -63,7 +63,7 @@ class Client:
 
 
 class SlotOwner(Owner):
-    """Implements `sidecar.exclusive.epoch.Writer`."""
+    """Implements `sidecar.writing.epoch.Writer`."""
 
     def refused(self, partition: int, client_epoch: int, first: int, records: int) -> None:
         raise AssertionError("there are no sequence ids here")

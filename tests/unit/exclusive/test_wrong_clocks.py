@@ -9,11 +9,11 @@ import pytest
 
 from metadata.ownership import AccessMode
 from sidecar.changelog import MASTER_SLOT, Clock, Entry, Opened
-from sidecar.exclusive.policies import PolicyFields
-from sidecar.exclusive.slots import SlotScope
-from sidecar.exclusive.tails import Look, trusted_ends
+from sidecar.policy.policies import PolicyFields
 from sidecar.protocol.calls.transactions import PartitionProducers
 from sidecar.protocol.ids import TopicPartition
+from sidecar.takeover.slots import SlotScope
+from sidecar.takeover.tails import Look, trusted_ends
 from tests.kafka.exclusive.room import Room, until
 from tests.unit.exclusive.world import World
 

@@ -13,7 +13,7 @@ from typing import Any
 from metadata.ownership import AccessMode
 from sidecar.changelog import Clock
 from sidecar.changelog.records import read_batches
-from sidecar.exclusive.policies import PolicyFields
+from sidecar.policy.policies import PolicyFields
 from sidecar.protocol.batch import BatchHeader, batch_sizes, read_header
 from sidecar.protocol.ids import TopicPartition
 from tests.kafka.exclusive.room import Room, composed

@@ -9,7 +9,6 @@ from typing import Any, cast
 import pytest
 
 from metadata.ownership import AccessMode
-from sidecar.exclusive.identity import ClientIdentity, parse
 from sidecar.gateway.access.asked import Asked, Asking, Divided, PerTopic
 from sidecar.gateway.apis.spec import Route
 from sidecar.gateway.apis.table import ALL_APIS, APIS, FOR_SUPER_USERS
@@ -18,6 +17,7 @@ from sidecar.gateway.own.answers import not_allowed
 from sidecar.gateway.rights import Rights, WithoutRules
 from sidecar.gateway.write_rights import denied_topics
 from sidecar.network.framing import Frame
+from sidecar.policy.identity import ClientIdentity, parse
 from sidecar.protocol.calls.security import AclBinding
 from sidecar.protocol.limits import PORTION
 from sidecar.protocol.messages import admin, cluster, transactions

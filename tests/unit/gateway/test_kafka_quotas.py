@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 import pytest
 
-from sidecar.exclusive import identity
 from sidecar.gateway.client import MOST_FETCHED
 from sidecar.gateway.kafka_quotas import MOST_RATES, UNKNOWN_USER, KafkaQuotas, SentAs
 from sidecar.gateway.metering import Metering
+from sidecar.policy import identity
 from sidecar.protocol.calls.admin import ConfigResource, DescribeConfigs, Described, Resource
 from sidecar.protocol.calls.security import DescribedQuotas, QuotaEntry
 from sidecar.security.broker_access import user_at_brokers

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sidecar.changelog import claimed
-from sidecar.exclusive.identity import parse
 from sidecar.gateway.own.asked import Asked, read
 from sidecar.gateway.own.bodies import BadRequestError
+from sidecar.policy.identity import parse
 from sidecar.protocol.session import Caller
 from sidecar.resources.requests import Wish
 from sidecar.v1 import control_pb2 as control

@@ -17,13 +17,13 @@ from sidecar.access.prospects import Look, Prospect
 from sidecar.changelog import Record
 from sidecar.cluster.resolver import NameResolver, Source
 from sidecar.exclusive.owning import TopicOwners
-from sidecar.exclusive.policies import Scope
 from sidecar.gateway.own import owning
 from sidecar.gateway.own.answers import GrantingRooms
 from sidecar.gateway.own.apis import OwnApis
 from sidecar.network.framing import Frame
 from sidecar.network.request import Exchange, Request
 from sidecar.network.tasks import Tasks
+from sidecar.policy.policies import Scope
 from sidecar.protocol.api import ApiKey
 from sidecar.protocol.caller import DisconnectedError
 from sidecar.protocol.errors import ErrorCode, KafkaError

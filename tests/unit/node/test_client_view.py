@@ -7,8 +7,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sidecar.exclusive import identity
 from sidecar.node.view.node import page_of
+from sidecar.policy import identity
 from sidecar.protocol.api_versions import ClientSoftware
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from structlog.testing import capture_logs
 
-from sidecar.exclusive.upkeep import Cause
 from sidecar.node.hooks import NodeHooks
 from sidecar.telemetry.hooks import NodeMetrics
+from sidecar.writing.upkeep import Cause
 
 
 def test_rejections_of_one_kind_are_logged_up_to_the_limit_and_the_rest_is_counted() -> None:

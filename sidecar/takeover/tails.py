@@ -29,8 +29,6 @@ from uuid import UUID
 
 from sidecar.changelog import Clock, Entry, Key, Kind, Opened, Position, Record, SlotName, View
 from sidecar.cluster.logs import LogMovedError, LogReader
-from sidecar.exclusive.slots import SlotScope, stamp_of
-from sidecar.exclusive.succession import NOTHING, UNKNOWN
 from sidecar.fencing.witness import Witness
 from sidecar.forwarder.sequences import place_behind
 from sidecar.protocol.batch import BatchHeader, batch_sizes, leader_epoch, read_header
@@ -38,6 +36,8 @@ from sidecar.protocol.caller import Channel, Upstream
 from sidecar.protocol.calls.transactions import ActiveProducer, PartitionProducers
 from sidecar.protocol.errors import ErrorCode, KafkaError
 from sidecar.protocol.ids import ProducerEpoch, ProducerId, Stamp, StampedSequence, TopicPartition
+from sidecar.takeover.slots import SlotScope, stamp_of
+from sidecar.takeover.succession import NOTHING, UNKNOWN
 from sidecar.v1 import state_pb2 as state
 
 _READERS: Final = 16

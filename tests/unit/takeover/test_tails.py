@@ -9,15 +9,15 @@ from uuid import UUID
 import pytest
 
 from sidecar.changelog import MASTER_SLOT, Clock, Entry, Key, Kind, Opened, Position, View
-from sidecar.exclusive.slots import SlotScope
-from sidecar.exclusive.succession import NOTHING, UNKNOWN
-from sidecar.exclusive.tails import Claim, Look, Tail, TailReader, trusted_ends
 from sidecar.protocol.batch import HEADER_BYTES, stamp
 from sidecar.protocol.calls.transactions import ActiveProducer, PartitionProducers
 from sidecar.protocol.errors import ErrorCode, KafkaError
 from sidecar.protocol.ids import ClientSequence as Client
 from sidecar.protocol.ids import Offset, ProducerEpoch, ProducerId, Stamp, TopicPartition
 from sidecar.protocol.ids import StampedSequence as Stamped
+from sidecar.takeover.slots import SlotScope
+from sidecar.takeover.succession import NOTHING, UNKNOWN
+from sidecar.takeover.tails import Claim, Look, Tail, TailReader, trusted_ends
 from sidecar.v1 import state_pb2 as state
 from tests.unit.cluster.paper_log import PaperLog
 from tests.unit.dedup.paper import CONTROL, logged, recs

@@ -22,10 +22,6 @@ from sidecar.dedup.gate import Gate
 from sidecar.dedup.names import producer_name
 from sidecar.dedup.reply import Reply
 from sidecar.dedup.topic import TopicIds
-from sidecar.exclusive import records
-from sidecar.exclusive.requests import Memory
-from sidecar.exclusive.slots import TakenSlot
-from sidecar.exclusive.succession import NOTHING, Sequences
 from sidecar.forwarder.forwarder import Forwarder, WholeRequest
 from sidecar.forwarder.lane import Lane, LaneOwner
 from sidecar.forwarder.outcome import Outcome
@@ -33,6 +29,10 @@ from sidecar.forwarder.sequences import EPOCH_RECORDS, MODULUS, Append, PlainSeq
 from sidecar.protocol.batch import BatchHeader
 from sidecar.protocol.errors import ErrorCode
 from sidecar.protocol.ids import NO_SEQUENCE, ClientSequence, StampedSequence
+from sidecar.takeover import records
+from sidecar.takeover.requests import Memory
+from sidecar.takeover.slots import TakenSlot
+from sidecar.takeover.succession import NOTHING, Sequences
 from sidecar.v1 import state_pb2 as state
 
 _QUIET_S: Final = 5.0

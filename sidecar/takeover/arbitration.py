@@ -13,9 +13,9 @@ from metadata import MetadataUnavailable
 from metadata.ownership import AccessMode, ClaimAnswer, ClaimRequest, ClaimStatus, Generation, Ownership
 from sidecar.access.services import NodeServices
 from sidecar.changelog import Entry, Opened
-from sidecar.exclusive.requests import FOR_NOBODY, NothingDoneError, Request
-from sidecar.exclusive.slots import SlotScope, TakenSlot, generation_floor, is_outdated, owner_record
 from sidecar.protocol.errors import ErrorCode, KafkaError
+from sidecar.takeover.requests import FOR_NOBODY, NothingDoneError, Request
+from sidecar.takeover.slots import SlotScope, TakenSlot, generation_floor, is_outdated, owner_record
 from sidecar.v1 import state_pb2 as state
 
 CLAIM_LEASE_MS: Final = 10_000

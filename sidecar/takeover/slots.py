@@ -28,9 +28,6 @@ from sidecar.changelog import (
     partition_slot,
 )
 from sidecar.dedup.names import FORGOTTEN, WriterNames, producer_name
-from sidecar.exclusive import records, succession
-from sidecar.exclusive.requests import FOR_NOBODY, Request
-from sidecar.exclusive.succession import Mention
 from sidecar.fencing.slot import WriterSlot
 from sidecar.forwarder.sequences import RefusedSequences
 from sidecar.ownership.step import RecordRead
@@ -38,6 +35,9 @@ from sidecar.protocol.caller import TopicLayout
 from sidecar.protocol.errors import ErrorCode, KafkaError
 from sidecar.protocol.ids import ProducerEpoch, ProducerId, Stamp, StampedSequence
 from sidecar.protocol.session import Caller, Session, is_default_name
+from sidecar.takeover import records, succession
+from sidecar.takeover.requests import FOR_NOBODY, Request
+from sidecar.takeover.succession import Mention
 from sidecar.v1 import state_pb2 as state
 
 

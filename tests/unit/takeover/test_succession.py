@@ -8,14 +8,14 @@ from uuid import UUID
 import pytest
 
 from sidecar.changelog import Position, pack_positions, unpack_positions
-from sidecar.exclusive import records, succession
-from sidecar.exclusive.requests import Purpose, Request
-from sidecar.exclusive.succession import REMEMBERED_MS, next_positions
 from sidecar.forwarder.sequences import MODULUS, RefusedSequences, SequenceSpace, Verdict
 from sidecar.protocol.ids import ClientSequence as Client
 from sidecar.protocol.ids import ProducerEpoch, ProducerId, Stamp
 from sidecar.protocol.ids import StampedSequence as Stamped
 from sidecar.protocol.session import Session
+from sidecar.takeover import records, succession
+from sidecar.takeover.requests import Purpose, Request
+from sidecar.takeover.succession import REMEMBERED_MS, next_positions
 from sidecar.v1 import state_pb2 as state
 
 TOPIC_ID = UUID(int=7)

@@ -7,7 +7,7 @@ import struct
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from sidecar.exclusive.admission import checked_header
+from sidecar.policy.admission import checked_header
 from sidecar.protocol.batch import Numbers, read_numbers, stamp, surely_newest
 from sidecar.protocol.errors import KafkaError
 from tests.kafka.exclusive.producers import batch_of

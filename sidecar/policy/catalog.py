@@ -24,13 +24,13 @@ from metadata.ownership import AccessMode
 from metadata.policies import ANY, Policies, Policy, Under
 from sidecar.access.services import NodeServices
 from sidecar.changelog import ChangelogError, Entry, Key, Kind, Record, SlotName, StampedJournal
-from sidecar.exclusive.policies import PolicyBook, PolicyFields, is_by_client
-from sidecar.exclusive.slots import SlotScope, generation_of
 from sidecar.fencing.record_writer import RecordWriter
 from sidecar.network.backoff import Retry
+from sidecar.policy.policies import PolicyBook, PolicyFields, is_by_client
 from sidecar.protocol.caller import FencedError, UpstreamError
 from sidecar.protocol.calls.admin import AlterTopicConfig
 from sidecar.protocol.errors import ErrorCode, KafkaError, no_topic
+from sidecar.takeover.slots import SlotScope, generation_of
 from sidecar.v1 import state_pb2 as state
 
 ResultT = TypeVar("ResultT")

@@ -16,8 +16,8 @@ from metadata.policies import Policy
 from sidecar.changelog import Record
 from sidecar.changelog.keys import Key, Kind
 from sidecar.changelog.view import View
-from sidecar.exclusive.catalog import PolicyCatalog, _written
-from sidecar.exclusive.policies import PolicyFields
+from sidecar.policy.catalog import PolicyCatalog, _written
+from sidecar.policy.policies import PolicyFields
 from sidecar.protocol.caller import FencedError
 from sidecar.protocol.errors import ErrorCode
 from sidecar.protocol.ids import Offset, ProducerEpoch, ProducerId, Stamp
@@ -118,7 +118,7 @@ async def test_a_decision_is_left_to_its_node_as_long_as_that_may_ask_kafka_firs
 ) -> None:
     node, now, finished = catalog(1, Log()), [100.0], []
     loop = SimpleNamespace(time=lambda: now[0])
-    monkeypatch.setattr("sidecar.exclusive.catalog.asyncio.get_running_loop", lambda: loop)
+    monkeypatch.setattr("sidecar.policy.catalog.asyncio.get_running_loop", lambda: loop)
     monkeypatch.setattr(node._writer, "open", AsyncMock())
     monkeypatch.setattr(node, "_decide", AsyncMock(return_value=2))
     monkeypatch.setattr(node, "_write_down", AsyncMock(side_effect=lambda *_, **__: finished.append(now[0])))
@@ -140,10 +140,8 @@ async def test_nodes_that_fence_each_other_leave_a_decision_to_others_for_longer
         tries.append(now[0])
         raise FencedError(ErrorCode.PRODUCER_FENCED, Stamp(ProducerId(1), ProducerEpoch(0)), "another node was faster")
 
-    monkeypatch.setattr(
-        "sidecar.exclusive.catalog.asyncio.get_running_loop", lambda: SimpleNamespace(time=lambda: now[0])
-    )
-    monkeypatch.setattr("sidecar.exclusive.catalog._RANDOM", SimpleNamespace(uniform=lambda _least, most: most))
+    monkeypatch.setattr("sidecar.policy.catalog.asyncio.get_running_loop", lambda: SimpleNamespace(time=lambda: now[0]))
+    monkeypatch.setattr("sidecar.policy.catalog._RANDOM", SimpleNamespace(uniform=lambda _least, most: most))
     monkeypatch.setattr(node._writer, "open", open_writer)
     decided = Policy(PolicyFields(AccessMode.SHARED).body(), 1)
     while len(tries) < 5:
@@ -162,7 +160,7 @@ def test_a_policy_is_spelled_once_for_redis_however_often_changes_are_decided(mo
         spelled.append(entry.key.topic)
         return _written(entry)
 
-    monkeypatch.setattr("sidecar.exclusive.catalog._written", written)
+    monkeypatch.setattr("sidecar.policy.catalog._written", written)
     view = View()
     node = PolicyCatalog(node_with(1, view))
     changes = [("orders", 1), ("payments", 2), ("orders", 3), ("payments", None)]

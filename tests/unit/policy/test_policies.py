@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from metadata.ownership import AccessMode
-from sidecar.exclusive.policies import PolicyBook, PolicyFields, Scope, is_by_client
+from sidecar.policy.policies import PolicyBook, PolicyFields, Scope, is_by_client
 from sidecar.v1 import state_pb2 as state
 
 flags = st.none() | st.booleans()

@@ -7,11 +7,11 @@ from uuid import UUID
 
 from metadata.ownership import AccessMode
 from sidecar.changelog import unpack_offsets
-from sidecar.exclusive import records
-from sidecar.exclusive.records import DEPOSED_KEPT, STRANGERS_KEPT
-from sidecar.exclusive.requests import NOBODY, Purpose, Request
-from sidecar.exclusive.succession import REMEMBERED_MS
 from sidecar.protocol.session import Session
+from sidecar.takeover import records
+from sidecar.takeover.records import DEPOSED_KEPT, STRANGERS_KEPT
+from sidecar.takeover.requests import NOBODY, Purpose, Request
+from sidecar.takeover.succession import REMEMBERED_MS
 from sidecar.v1 import control_pb2 as control
 from sidecar.v1 import state_pb2 as state
 

@@ -8,12 +8,12 @@ from typing import Any, cast
 
 import pytest
 
-from sidecar.exclusive.succession import NOTHING
-from sidecar.exclusive.tails import Look, Tail, has_forgotten
-from sidecar.exclusive.upkeep import acknowledged_tails
 from sidecar.protocol.calls.transactions import ActiveProducer, PartitionProducers
 from sidecar.protocol.ids import ProducerEpoch, ProducerId, Stamp, TopicPartition
 from sidecar.protocol.ids import StampedSequence as Stamped
+from sidecar.takeover.succession import NOTHING
+from sidecar.takeover.tails import Look, Tail, has_forgotten
+from sidecar.writing.upkeep import acknowledged_tails
 
 WRITER = Stamp(ProducerId(7), ProducerEpoch(4))
 

@@ -14,11 +14,11 @@ from metadata.ownership import AccessMode
 from sidecar.access.rules import MODE_NUMBERS, MODES
 from sidecar.changelog import Entry, Opened, pack_offsets, pack_positions, unpack_offsets
 from sidecar.dedup.topic import TopicIds
-from sidecar.exclusive.requests import FOR_NOBODY, NOBODY, Purpose, Request
-from sidecar.exclusive.succession import REMEMBERED_MS, Sequences, pack_refused
 from sidecar.protocol.errors import ErrorCode, KafkaError
 from sidecar.protocol.ids import Stamp
 from sidecar.protocol.session import Caller, Session
+from sidecar.takeover.requests import FOR_NOBODY, NOBODY, Purpose, Request
+from sidecar.takeover.succession import REMEMBERED_MS, Sequences, pack_refused
 from sidecar.v1 import control_pb2 as control
 from sidecar.v1 import state_pb2 as state
 

@@ -13,14 +13,14 @@ from metadata.nodes import Holder, ServeAnswer, ServeStatus
 from metadata.ownership import AccessMode, ClaimAnswer, ClaimRequest, ClaimStatus, Generation, Ownership
 from sidecar.changelog import MASTER_SLOT, Entry, Key, Kind, Record, SlotName, View, partition_slot
 from sidecar.cluster.nodes import NodeAddress, NodeDirectory
-from sidecar.exclusive.arbitration import Arbitration, ExhaustedError, HeldError
-from sidecar.exclusive.requests import NothingDoneError, Purpose, Request
 from sidecar.exclusive.serving import Queues, ServingRights
-from sidecar.exclusive.slots import SlotScope
 from sidecar.network.tasks import Tasks
 from sidecar.protocol.errors import KafkaError
 from sidecar.protocol.ids import Offset, ProducerEpoch, ProducerId, Stamp
 from sidecar.protocol.session import Session
+from sidecar.takeover.arbitration import Arbitration, ExhaustedError, HeldError
+from sidecar.takeover.requests import NothingDoneError, Purpose, Request
+from sidecar.takeover.slots import SlotScope
 from sidecar.v1 import state_pb2 as state
 from tests.unit.exclusive.paper_cluster import TOPIC, cluster
 from tests.wait import wait_until

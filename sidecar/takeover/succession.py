@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple, TypeAlias
 
 from sidecar.changelog import Opened, Position, pack_positions, unpack_positions
-from sidecar.exclusive.requests import Request
 from sidecar.forwarder.sequences import MODULUS, RefusedSequences, place_behind
 from sidecar.protocol.ids import ClientSequence, StampedSequence
 from sidecar.protocol.session import Session
+from sidecar.takeover.requests import Request
 from sidecar.v1 import state_pb2 as state
 
 NOTHING: Final = StampedSequence(-1)

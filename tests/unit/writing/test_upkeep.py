@@ -15,11 +15,11 @@ from sidecar.changelog import Clock
 from sidecar.dedup.content import Content
 from sidecar.dedup.reply import Reply
 from sidecar.exclusive.keeper import Keeper
-from sidecar.exclusive.upkeep import Upkeep, Watched
 from sidecar.fencing.expiry import KeepAlive, keep_alive
 from sidecar.forwarder.outcome import Outcome
 from sidecar.protocol.batch import HEADER_BYTES
 from sidecar.protocol.caller import UpstreamError
+from sidecar.writing.upkeep import Upkeep, Watched
 from tests.kafka.exclusive.producers import batch_of
 
 HOUR = 3600.0

@@ -20,10 +20,6 @@ from sidecar.access.services import NodeServices
 from sidecar.changelog import Clock
 from sidecar.dedup.content import Content, payload_at_once, payload_of
 from sidecar.dedup.reply import Reply
-from sidecar.exclusive.epoch import SlotEpoch
-from sidecar.exclusive.slots import SlotScope, TakenSlot
-from sidecar.exclusive.succession import NOTHING
-from sidecar.exclusive.tails import Look, Tail, TailReader, has_forgotten
 from sidecar.fencing.expiry import DEFAULT_KEEP_ALIVE, TOPIC_FLOOR_S, KeepAlive
 from sidecar.fencing.slot import WriterSlot
 from sidecar.fencing.topic import retire_formers
@@ -31,6 +27,10 @@ from sidecar.forwarder.outcome import Outcome
 from sidecar.protocol.caller import FencedError
 from sidecar.protocol.errors import ErrorCode, KafkaError
 from sidecar.protocol.records import newest_timestamp
+from sidecar.takeover.slots import SlotScope, TakenSlot
+from sidecar.takeover.succession import NOTHING
+from sidecar.takeover.tails import Look, Tail, TailReader, has_forgotten
+from sidecar.writing.epoch import SlotEpoch
 
 _RECORDS_AT_ONCE: Final = 500
 """A slot changes its producer id after 32,000 epochs, or if it was not kept alive for days."""

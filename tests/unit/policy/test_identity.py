@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from metadata.ownership import AccessMode
-from sidecar.exclusive.identity import parse
+from sidecar.policy.identity import parse
 from sidecar.protocol.errors import ErrorCode, KafkaError
 
 LARGEST = 2**63 - 1

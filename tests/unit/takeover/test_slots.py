@@ -7,13 +7,13 @@ from uuid import UUID
 import pytest
 
 from sidecar.changelog import MASTER_SLOT, Clock, Key, Kind, Position, Record, View, pack_positions, shared_slot
-from sidecar.exclusive.requests import Memory, Purpose, Request
-from sidecar.exclusive.slots import OutdatedMasterError, SlotRecords, SlotScope
 from sidecar.protocol.caller import TopicLayout
 from sidecar.protocol.errors import KafkaError
 from sidecar.protocol.ids import ClientSequence as Client
 from sidecar.protocol.ids import Offset, ProducerEpoch, ProducerId, Stamp
 from sidecar.protocol.session import Caller, Session
+from sidecar.takeover.requests import Memory, Purpose, Request
+from sidecar.takeover.slots import OutdatedMasterError, SlotRecords, SlotScope
 from sidecar.v1 import state_pb2 as state
 
 TOPIC_ID, ANEW = UUID(int=1), UUID(int=2)

@@ -49,17 +49,17 @@ from sidecar.changelog import (
     unpack_offsets,
 )
 from sidecar.dedup.topic import TopicIds
-from sidecar.exclusive import records, succession
-from sidecar.exclusive.arbitration import Arbitration
-from sidecar.exclusive.records import FormerWriters
-from sidecar.exclusive.requests import FOR_NOBODY, Request
-from sidecar.exclusive.slots import Known, SlotRecords, SlotScope, TakenSlot, stamp_of
-from sidecar.exclusive.succession import Sequences
-from sidecar.exclusive.tails import Look, Tail, TailReader, trusted_ends
 from sidecar.fencing.slot import WriterSlot, transactional_id
 from sidecar.fencing.topic import FencedTopic, fence_topic, open_slots
 from sidecar.protocol.ids import Offset, Stamp, StampedSequence
 from sidecar.protocol.session import NO_SESSION, Session
+from sidecar.takeover import records, succession
+from sidecar.takeover.arbitration import Arbitration
+from sidecar.takeover.records import FormerWriters
+from sidecar.takeover.requests import FOR_NOBODY, Request
+from sidecar.takeover.slots import Known, SlotRecords, SlotScope, TakenSlot, stamp_of
+from sidecar.takeover.succession import Sequences
+from sidecar.takeover.tails import Look, Tail, TailReader, trusted_ends
 from sidecar.v1 import state_pb2 as state
 
 _ATTEMPTS: Final = 4
