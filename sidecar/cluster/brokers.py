@@ -17,8 +17,9 @@ from sidecar.cluster.user_tokens import UserLogin, UserTokens
 from sidecar.cluster.view import ClusterView
 from sidecar.network.backoff import ReconnectBackoff
 from sidecar.network.framing import Frame
+from sidecar.network.memory import RequestMemory
 from sidecar.network.slices import in_slices
-from sidecar.network.unread import AnswerMemory, ClientUpstream
+from sidecar.network.unread import AnswerMemory
 from sidecar.network.upstream import Owner, UpstreamConnection, UpstreamLostError
 from sidecar.protocol.api import api_name
 from sidecar.protocol.caller import (
@@ -103,16 +104,15 @@ class Brokers:
         address: tuple[str, int],
         answers: AnswerMemory | None = None,
         login: UserLogin | None = None,
+        requests: RequestMemory | None = None,
     ) -> UpstreamConnection:
-        """Return a new connection, which starts to connect. `answers`: the memory for large answers to a client.
-        `login`: the login to use, None for the node's own.
+        """Return a new connection, which starts to connect. `answers`, `requests`: the memory for large answers to a
+        client and for its requests. `login`: the login to use, None for the node's own.
         """
         access = self.access if login is None else BrokerAccess(self.access.tls, login)
-        if answers is None:
-            connection = UpstreamConnection(owner, address, self.connect_timeout, access)
-        else:
-            connection = ClientUpstream(owner, address, self.connect_timeout, access)
-            connection.answers = answers
+        connection = UpstreamConnection(
+            owner, address, self.connect_timeout, access, requests=requests, answers=answers
+        )
         connection.open()
         return connection
 

@@ -107,13 +107,11 @@ class ClientLinks:
         if not self._upstream.may_connect(broker_id) or (own is not None and _now() < own.not_before):
             raise DisconnectedError(f"broker {broker_id} failed a moment ago", sent=False)
         user = None if lane < MAIN else self.user
-        if user is None or self._upstream.users is None:
-            connection = self._upstream.open(self, address, self._client.answers)
-        else:
-            login = self._upstream.users.login(user, broker_id)
-            connection = self._upstream.open(self, address, self._client.answers, login)
+        users = self._upstream.users
+        login = None if user is None or users is None else users.login(user, broker_id)
+        connection = self._upstream.open(self, address, self._client.answers, login, self._client.memory)
+        if login is not None:
             self._logins[connection] = login
-        connection.count(self._client.memory)
         self._connections[broker_id, lane] = connection
         self._keys[connection] = (broker_id, lane)
         self.opened.upstream_opened()

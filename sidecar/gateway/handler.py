@@ -153,11 +153,8 @@ class Gateway:
     def new_connection(self, listener: ClientListener | None = None) -> ClientConnection:
         """The protocol factory of a listener's socket; by default of the first listener."""
         self._next_connection += 1
-        number, limit, memory = self._next_connection, self._request_limit, self._memory
-        connection = ClientConnection(self, number, limit, memory)
-        connection.answers = self.answers
-        connection.listener = self._listeners[0] if listener is None else listener
-        return connection
+        at = self._listeners[0] if listener is None else listener
+        return ClientConnection(self, self._next_connection, self._request_limit, self._memory, self.answers, at)
 
     # Handler ------------------------------------------------------------------------------------------------------
 

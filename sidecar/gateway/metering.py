@@ -89,8 +89,8 @@ class ConnectionMeter:
     def answered(self, exchange: Exchange) -> None:
         """See `Meter`."""
         wait_ms = self._count(exchange, exchange.answer_bytes)
-        if wait_ms and exchange.key in SAYING:
-            whole = b"".join(map(bytes, exchange.take_answer()))
+        if wait_ms and exchange.key in SAYING and exchange.parts is not None:
+            whole = b"".join(map(bytes, exchange.parts))
             exchange.replace_answer([with_throttle(whole, exchange.key, exchange.version, wait_ms)])
 
     def forwarded(self, exchange: Exchange, frame: Frame, head: Octets) -> Frame | None:

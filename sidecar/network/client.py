@@ -8,80 +8,153 @@ import asyncio
 import socket
 import ssl
 import time
+from collections.abc import Iterator
 from struct import Struct
 from typing import Any, Final, cast
 
 from sidecar.network.admission import Seat
-from sidecar.network.framing import FRAMES_A_TURN, Frame, Outbox
+from sidecar.network.budget import MOST_UNANSWERED, Budget
+from sidecar.network.framing import LEAST_GRANT, RECEIVE_BYTES, BadLength, Begun, Frame, Framer, Need, Outbox
 from sidecar.network.handling import Handler, Meter, Pause, Repeating
-from sidecar.network.keepalive import probe_when_idle
+from sidecar.network.keepalive import LOOK_S, has_silent_peer, probe_when_idle, unread_at_end
 from sidecar.network.listening import hold_back_nothing, host_port
 from sidecar.network.memory import RequestMemory
-from sidecar.network.reading import Reading, reason_of
+from sidecar.network.replies import Replies
 from sidecar.network.request import Exchange, RejectError, Request
 from sidecar.network.turn import TURN, descriptor_of
 from sidecar.network.unread import LEAST, AnswerMemory
-from sidecar.protocol import limits
+from sidecar.protocol.limits import BOUNDS
 from sidecar.protocol.primitives import Octets
 
+FIRST_FRAME_LIMIT: Final = 512 * 1024
+FRAMES_A_TURN: Final = range(32)
+"""Requests of a connection that are taken up in one turn: 0.3 to 3 ms."""
 _HEAD: Final = Struct(">ihhih")
 _HEAD_BYTES: Final = _HEAD.size
-_MAX_UNANSWERED: Final = 512
 _GOODBYE_S: Final = 10.0  # how long a client may take to read the answers written before `close`
-_BUDGET: Final = 64 * 1024 * 1024  # bytes, real or expected, of the answers after the oldest unanswered request
+_STRANGERS: Final = 2 * 1024
+"""Bytes that are read at a time, or after a parked request, from a client that has not sent a valid first request.
+Requests of a login have a few hundred bytes, and thousands of strangers may wait for one.
+"""
+_HELD_BACK: Final = 512 * 1024
+"""Bytes that TLS may have read from a socket and not passed on: one read of 256 KiB, and more than a record's rest."""
 
 
-class ClientConnection(Reading):
+class ClientConnection(asyncio.BufferedProtocol):
     """A client's socket. `state` and `listener` (the one that accepted it) belong to the handler. `since_ms` is in Unix
     milliseconds. `requests` and `bytes_in` count dispatched requests, `bytes_out` answers, both with length prefixes.
     """
 
     __slots__ = (
         "__weakref__",
+        "_budget",
         "_client_id",
+        "_framer",
         "_going_on",
         "_handler",
         "_has_turn",
+        "_looks_left",
         "_outbox",
         "_relieving",
+        "_replies",
         "_reported",
+        "_request_limit",
+        "_requests_seen",
+        "_transport",
         "answers",
         "bytes_in",
+        "closed",
+        "get_buffer",
         "host",
         "id",
+        "largest_frame",
         "listener",
+        "memory",
         "meter",
         "peer",
         "repeating",
+        "requests",
         "seat",
         "since_ms",
         "state",
         "tls",
     )
-    frames_a_turn = FRAMES_A_TURN
 
     def __init__(
-        self, handler: Handler[Any], connection_id: int, request_limit: int, memory: RequestMemory | None = None
+        self,
+        handler: Handler[Any],
+        connection_id: int,
+        request_limit: int,
+        memory: RequestMemory | None = None,
+        answers: AnswerMemory | None = None,
+        listener: Any = None,
     ) -> None:
-        super().__init__(request_limit, memory)
+        """`memory` and `answers`: what the requests and the unread answers of all clients share; None: no limit."""
         self.id = connection_id
-        self.answers: AnswerMemory | None = None
-        """The memory that the unread answers of all clients share; None if it has no limit."""
+        self.memory = memory
+        self.answers = answers
         self.state: Any = None
-        self.listener: Any = None
+        self.listener = listener
         self.peer = "?"
         self.host = ""  # the address in `peer`
         self.seat: Seat | None = None  # its share of the connection limits
         self.tls: ssl.SSLObject | None = None  # the TLS session
         self.since_ms = int(time.time() * 1000)
+        self.requests = self._requests_seen = self._looks_left = 0
         self.bytes_in = 0
+        self.closed = False
         self.repeating: Repeating | None = None
         self.meter: Meter | None = None
         self._handler = handler
+        self._request_limit = self.largest_frame = request_limit
+        self._transport: asyncio.Transport | None = None
         self._outbox = Outbox()
+        self._framer = Framer(request_limit, memory=memory)
+        self._framer.read_at_once = _STRANGERS
+        self.limit_frames(FIRST_FRAME_LIMIT)
+        self.get_buffer = self._framer.buffer  # the event loop asks it directly
+        self._replies = Replies(self._outbox, handler.exchange_done)
+        self._budget = Budget(self._framer, self._replies, memory, self._refuse)
         self._going_on = self._has_turn = self._relieving = False
         self._reported: set[str] = set()
         self._client_id = b""
+
+    # What there is of it ------------------------------------------------------------------------------------------
+
+    @property
+    def bytes_out(self) -> int:
+        """See the class."""
+        return self._replies.written
+
+    @property
+    def unanswered(self) -> int:
+        """Requests that have no answer yet."""
+        return len(self._replies.exchanges)
+
+    @property
+    def pending(self) -> Iterator[Exchange]:
+        """The requests without an answer, the oldest first."""
+        return iter(self._replies.exchanges)
+
+    @property
+    def unfinished_bytes(self) -> int:
+        """Bytes that have arrived of an unfinished request."""
+        return self._framer.unfinished_bytes
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes of the requests that wait or have no answer yet."""
+        return self._budget.held_bytes
+
+    def first_request_valid(self) -> None:
+        """Allow larger frames, and more bytes at a time: the client has sent a valid Kafka request."""
+        self.limit_frames(self._request_limit)
+        self._framer.read_at_once = RECEIVE_BYTES
+
+    def limit_frames(self, size: int) -> None:
+        """Limit each frame to `size` bytes from now on, and to the limit of its API in `protocol.limits`."""
+        self.largest_frame = min(size, self._request_limit)
+        self._framer.limit_frames(self.largest_frame)
 
     # Answers ------------------------------------------------------------------------------------------------------
 
@@ -91,91 +164,41 @@ class ClientConnection(Reading):
 
     def expect(self, exchange: Exchange) -> None:
         """Take a place in the order of answers."""
-        exchanges = self._exchanges
-        if exchanges and exchanges[-1].is_patient:
-            exchanges[-1].hurry()
-        exchanges.append(exchange)
+        unanswered = self._replies.expect(exchange)
         if self.meter is not None:
             self.meter.expected(exchange)
-        if exchange.weight:
-            self._weight += exchange.weight
-            if len(exchanges) > 1:
-                self._check_budget()
-        if len(exchanges) >= _MAX_UNANSWERED:
-            self.pause(Pause.UNANSWERED)
+        if exchange.weight or unanswered >= MOST_UNANSWERED:
+            self._budget.check()
 
     def forward_now(self, exchange: Exchange, frame: Frame, head: Octets = b"") -> bool:
         """Write `head` and a broker's answer if this exchange is next. Return whether the answer needs no more work."""
-        exchanges = self._exchanges
-        if not exchanges or exchanges[0] is not exchange:
+        replies, budget = self._replies, self._budget
+        if self.meter is not None and replies.is_next(exchange):
+            amended = self.meter.forwarded(exchange, frame, head)
+            if amended is not None:
+                frame, head = amended, b""
+        if not replies.forward(exchange, frame, head):
             return self.closed
-        if self.meter is not None and (amended := self.meter.forwarded(exchange, frame, head)) is not None:
-            frame, head = amended, b""
-        exchanges.popleft()
-        self._weight -= exchange.weight
-        size = len(head) + frame.end - frame.start
-        self.bytes_out += size
-        if size >= LEAST:
-            self._note_large(size)
-        if head:
-            self._outbox.add(head)
-        self._outbox.add_frame(frame)
-        self._handler.exchange_done(exchange, size)
-        if exchanges or self._pause or self._starves:
-            self._answered()
-        return True
-
-    def _answered(self) -> None:
-        """After an answer was written: write the ready answers after it."""
-        exchanges = self._exchanges
-        if exchanges and exchanges[0].answered:
-            self._write_ready()
-        elif self._pause or self._starves:
+        if budget.pauses or budget.starves:
             self._relieve()
+        return True
 
     def answer_ready(self, exchange: Exchange) -> None:
         """Called by an exchange that has its answer. If the exchange is the next to be answered, write the answer and
         the ready ones after it; else count the waiting answer.
         """
-        if self.meter is not None and not self.closed:
+        if self.closed:
+            return
+        if self.meter is not None:
             self.meter.answered(exchange)
-        exchanges, size = self._exchanges, exchange.answer_bytes
-        if exchanges and exchanges[0] is exchange:
-            exchanges.popleft()
-            self._weight -= exchange.weight
-            self.bytes_out += size
-            if size >= LEAST:
-                self._note_large(size)
-            self._outbox.send(exchange.take_answer())
-            self._handler.exchange_done(exchange, size)
-            if exchanges or self._pause or self._starves:
-                self._answered()
-        elif not self.closed:
-            self._kept += size
-            self._weight += size - exchange.weight
-            exchange.weight = size
-            self._check_budget()
-            if self.answers is not None and self._kept >= LEAST:
-                self.answers.note(self)
-
-    def _write_ready(self) -> None:
-        exchanges = self._exchanges
-        while exchanges and exchanges[0].answered:
-            exchange = exchanges.popleft()
-            self._weight -= exchange.weight
-            size = exchange.answer_bytes
-            self._kept -= size
-            self.bytes_out += size
-            if size >= LEAST:
-                self._note_large(size)
-            self._outbox.send(exchange.take_answer())
-            self._handler.exchange_done(exchange, size)
-        if self._pause or self._starves:
-            self._relieve()
-
-    def _check_budget(self) -> None:
-        if self._behind() > _BUDGET:
-            self.pause(Pause.BUDGET)
+        budget = self._budget
+        if self._replies.write(exchange):
+            if budget.pauses or budget.starves:
+                self._relieve()
+            return
+        budget.check()
+        if self.answers is not None and self._replies.kept >= LEAST:
+            self.answers.note(budget)
 
     def _relieve(self) -> None:
         """Check at the end of this turn whether reading can go on: all answers lost together are known then."""
@@ -185,48 +208,52 @@ class ClientConnection(Reading):
 
     def _relieved(self) -> None:
         self._relieving = False
-        if len(self._exchanges) < _MAX_UNANSWERED // 2:
-            self.resume(Pause.UNANSWERED)
-        if self._behind() <= _BUDGET // 2:
-            self.resume(Pause.BUDGET)
-        if self._starves and not self._pause:
-            self._read_on()
+        if self._budget.relieve():
+            self._go_on()
 
     # Back-pressure and order of requests --------------------------------------------------------------------------
 
     def pause(self, reason: Pause) -> None:
         """Dispatch no more requests, for `reason`, until every reason was taken back with `resume`."""
-        self._pause |= int(reason)
-        self._stop_reading()
+        self._budget.pause(reason)
 
     def resume(self, reason: Pause) -> None:
         """Take a reason back. When no reason is left, dispatch the waiting requests, then read more."""
-        if not self._pause & reason:
-            return
-        self._pause &= ~int(reason)
-        if self._is_parked and self._pause == Pause.HELD and not self._is_crowded():
-            self._read_on()
-        if not self._pause:
+        if self._budget.resume(reason):
             self._go_on()
+
+    def hold(self) -> None:
+        """Keep later requests waiting until `release`."""
+        self._budget.pause(Pause.HELD)
+
+    def park(self) -> None:
+        """Keep reading while the held request waits, to notice when the peer disconnects; later requests wait."""
+        self._budget.park(True)
+
+    def release(self) -> None:
+        """Go on with the waiting requests."""
+        self._budget.park(False)
+        self.resume(Pause.HELD)
 
     def _go_on(self) -> None:
         """Dispatch as many waiting requests as one turn allows; the rest in the next turns; then read more."""
         if self._going_on:
             return
         self._going_on = True
+        budget = self._budget
         try:
             for _ in FRAMES_A_TURN:
-                if not self._waiting or self._pause or self._stopped or TURN.elements > limits.BOUNDS.turn:
+                if not budget.waiting or budget.pauses or self._framer.is_stopped or TURN.elements > BOUNDS.turn:
                     break
-                self._dispatch(self._waiting.popleft())
+                self._dispatch(budget.waiting.popleft())
         finally:
             self._going_on = False
-        if self._pause or self._stopped:
+        if budget.pauses or self._framer.is_stopped:
             return
-        if self._waiting or self.is_behind:
+        if budget.waiting or self._framer.is_behind:
             self._ask_turn()
         else:
-            self._read_on()
+            budget.settle()
 
     def _ask_turn(self) -> None:
         if not self._has_turn:
@@ -237,44 +264,61 @@ class ClientConnection(Reading):
     def _turn(self) -> None:
         """Go on after other connections had their turns. If the connection is paused now, `resume` goes on later."""
         self._has_turn = False
-        if self._pause or self._stopped:
+        budget, framer = self._budget, self._framer
+        if budget.pauses or framer.is_stopped:
             return
-        if self._waiting:
+        if budget.waiting:
             TURN.run(self._go_on)
-        elif self.is_behind:
-            self.cut_on()
-            if not (self.is_behind or self._pause or self._stopped):
-                self._read_on()
+        elif framer.is_behind:
+            framer.go_on()
+            self._take_up()
+            if not (budget.pauses or framer.is_behind or framer.is_stopped):
+                budget.settle()
 
-    def fell_behind(self) -> None:
-        self._stop_reading()
-        if not self._pause:
-            self._ask_turn()
+    # Requests -----------------------------------------------------------------------------------------------------
 
-    def hold(self) -> None:
-        """Keep later requests waiting until `release`."""
-        self.pause(Pause.HELD)
+    def _take_up(self) -> None:
+        """Handle the requests that were read, as many as one turn allows."""
+        framer, budget = self._framer, self._budget
+        TURN.begin()
+        try:
+            for _ in FRAMES_A_TURN:
+                frame = framer.next_frame()
+                if frame is None:
+                    self._is_incomplete()
+                    return
+                if frame.owned and self.memory is not None:
+                    self.memory.end(budget)
+                if budget.pauses or budget.waiting:
+                    budget.wait(frame)
+                else:
+                    self._dispatch(frame)
+                if not framer.rest:
+                    return
+                if TURN.elements > BOUNDS.turn:
+                    break
+            if framer.set_aside():
+                budget.settle()
+                if not budget.pauses:
+                    self._ask_turn()
+        finally:
+            TURN.end()
 
-    def park(self) -> None:
-        """Keep reading while the held request waits, to notice when the peer disconnects; later requests wait."""
-        self._is_parked = True
-        if self._pause == Pause.HELD and not self._is_crowded():
-            self._read_on()
-
-    def release(self) -> None:
-        """Go on with the waiting requests."""
-        self._is_parked = False
-        self.resume(Pause.HELD)
-
-    # FrameReceiver ------------------------------------------------------------------------------------------------
-
-    def frame_received(self, frame: Frame) -> None:
-        if self._pause or self._waiting:
-            self._waiting.append(frame.own())
-            if self._pause and self._reading and self._is_crowded():
-                self._stop_reading()
-            return
-        self._dispatch(frame)
+    def _is_incomplete(self) -> None:
+        """No whole request is left of what was read."""
+        framer, memory, budget = self._framer, self.memory, self._budget
+        needs = framer.needs()
+        if isinstance(needs, Begun):
+            least = min(LEAST_GRANT, framer.read_at_once)
+            framer.receive(None if memory is None else memory.begin(budget, *needs, least))
+        elif needs is Need.MEMORY and memory is not None:
+            memory.more(budget)
+        elif isinstance(needs, BadLength):
+            if budget.pauses & Pause.HELD and 0 <= needs.size <= self._request_limit:
+                framer.set_aside()  # the request before it may be a login, which raises the limit
+                budget.settle()
+            else:
+                self.reject(*needs.reason)
 
     def _dispatch(self, frame: Frame) -> None:
         buffer, start = frame.buffer, frame.start
@@ -283,7 +327,7 @@ class ClientConnection(Reading):
         try:
             if frame.end - start < _HEAD_BYTES:
                 raise RejectError("truncated", f"a request of {frame.size - 4} bytes has no header")
-            if self.repeating is not None and not self._exchanges and self.repeating.again(frame):
+            if self.repeating is not None and not self._replies.exchanges and self.repeating.again(frame):
                 return
             _, key, version, correlation_id, id_length = _HEAD.unpack_from(buffer, start)
             body = start + _HEAD_BYTES
@@ -306,15 +350,9 @@ class ClientConnection(Reading):
             self.abort()
             raise
 
-    def bad_length(self, size: int, head: bytes) -> bool:
-        if self._pause & Pause.HELD and 0 <= size <= self._request_limit:
-            return True  # the request before it may be a login, which raises the limit
-        self.reject(*reason_of(size, head, self.largest_frame))
-        return False
-
     def reject(self, reason: str, detail: str) -> None:
         """Close because of what the client sent, after the answers written so far."""
-        if self._stopped:
+        if self._framer.is_stopped:
             return
         self._handler.client_rejected(self, reason, detail, closed=True)
         self.close()
@@ -327,8 +365,8 @@ class ClientConnection(Reading):
 
     def close(self) -> None:
         """Close after the answers written so far; further input is ignored."""
-        self.stop_receiving()
-        self._waiting.clear()
+        self._stop()
+        self._budget.waiting.clear()
         self._outbox.flush()
         if self._transport is not None:
             if self._transport.get_write_buffer_size():
@@ -337,11 +375,67 @@ class ClientConnection(Reading):
 
     def abort(self) -> None:
         """Close at once."""
-        self.stop_receiving()
+        self._stop()
         if self._transport is not None:
             self._transport.abort()
 
-    # asyncio.Protocol ---------------------------------------------------------------------------------------------
+    def _stop(self) -> None:
+        self._framer.stop()
+        if self.memory is not None:
+            self.memory.end(self._budget)
+
+    def _refuse(self, reason: str, detail: str, at_once: bool) -> None:
+        self.reject(reason, detail)
+        if at_once:
+            self.abort()
+
+    # Whether anybody is there (`sidecar.network.idling`) ----------------------------------------------------------
+
+    def is_silent(self, limit_s: float) -> bool:
+        """Whether the client's machine no longer answers. Called every `keepalive.LOOK_S` seconds.
+
+        A client's packets acknowledge what it has received. So there is no system call for a client that sent a request
+        less than half the limit ago, as thousands of idle readers do.
+        """
+        if self.requests != self._requests_seen:
+            self._requests_seen, self._looks_left = self.requests, int(limit_s / 2 / LOOK_S)
+        if self._looks_left:
+            self._looks_left -= 1
+            return False
+        return self._transport is not None and not self.closed and has_silent_peer(self._transport, limit_s)
+
+    @property
+    def has_left(self) -> bool:
+        """Whether the peer has closed while the connection was not read, and has sent no whole request that was not
+        handled. A request without an answer (acks=0) must be handled although nobody waits for it.
+        """
+        budget, framer = self._budget, self._framer
+        if budget.is_read or framer.is_stopped or self._transport is None:
+            return False
+        if not budget.is_parked and (budget.waiting or framer.is_behind or budget.pauses & Pause.HELD):
+            return False
+        unread = unread_at_end(self._transport)
+        if unread is None:
+            return False
+        held_back = _HELD_BACK if self.tls is not None else 0
+        return unread + held_back < max(framer.missing_bytes, 1)
+
+    @property
+    def has_left_muted(self) -> bool:
+        """Whether the peer has closed while its requests wait for its quota alone, maybe for days. Its claims last as
+        long as the connection, and the connection as long as a request waits (`has_left`).
+        """
+        is_muted = self._budget.pauses == Pause.THROTTLED and not self._framer.is_stopped
+        return is_muted and self._transport is not None and unread_at_end(self._transport) is not None
+
+    # asyncio.BufferedProtocol -------------------------------------------------------------------------------------
+
+    def buffer_updated(self, nbytes: int) -> None:
+        if self._framer.received(nbytes):
+            self._take_up()
+        memory = self.memory
+        if memory is not None and memory.used > memory.limit and not self._framer.is_stopped:
+            memory.hold_up(self._budget)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         transport = cast(asyncio.Transport, transport)  # uvloop's transports derive from nothing
@@ -355,8 +449,9 @@ class ClientConnection(Reading):
         if self.tls is not None:
             hold_back_nothing(transport)
         self._outbox.transport, self._outbox.descriptor = transport, descriptor_of(transport)
+        self._budget.transport = transport
         if self.memory is not None:
-            self.memory.connections.add(self)
+            self.memory.connections.add(self._budget)
         self._handler.client_connected(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -366,35 +461,36 @@ class ClientConnection(Reading):
         finally:
             self.closed = True
             if self.memory is not None:
-                self.memory.connections.discard(self)
+                self.memory.connections.discard(self._budget)
             if self.answers is not None:
-                self.answers.forget(self)
-            self.stop_receiving()
-            self._exchanges.clear()
-            self._waiting.clear()
+                self.answers.forget(self._budget)
+            self._stop()
+            self._replies.forget()
+            self._budget.waiting.clear()
             self.repeating = None
             self._handler.client_closed(self)
 
     def eof_received(self) -> bool:
         self._take_up_rest()
-        if self.unfinished_bytes and not self.is_behind:
+        if self.unfinished_bytes and not self._framer.is_behind:
             self.reject("truncated", f"the client ended its stream behind {self.unfinished_bytes} bytes of a frame")
         return False
 
     def _take_up_rest(self) -> None:
         """Dispatch at once all frames that were read: TLS reports the end of a stream even while reading is paused."""
-        while self.is_behind and not (self._pause or self._waiting):
-            self.cut_on()
+        while self._framer.is_behind and not (self._budget.pauses or self._budget.waiting):
+            self._framer.go_on()
+            self._take_up()
 
     def pause_writing(self) -> None:
         self.pause(Pause.CLIENT_FULL)
         self._handler.client_full(self, True)
         if self.answers is not None:
-            self.answers.note(self)
+            self.answers.note(self._budget)
 
     def resume_writing(self) -> None:
-        self._largest = 0
+        self._replies.all_taken()
         self._handler.client_full(self, False)
         if self.answers is not None:
-            self.answers.note(self)
+            self.answers.note(self._budget)
         self.resume(Pause.CLIENT_FULL)

@@ -5,30 +5,31 @@ directly after each other, so one connection cannot overwrite another's bytes (a
 64 connections). The rest of a frame that has arrived in part is received into its own buffer. That buffer grows with
 the bytes that arrive, so a client that only announces 100 MiB uses 64 KiB. `sidecar.network.memory` limits the sum of
 these buffers.
-
-A read may bring 13,000 small requests. So a connection with `frames_a_turn` returns to the event loop after that many
-frames, or after `limits.Bounds.turn` of their elements. It goes on with the rest after other connections' turns.
 """
 
-import asyncio
 import os
-from collections.abc import Iterable
-from itertools import repeat
-from typing import Final, cast
+from enum import Enum, auto
+from typing import Final, NamedTuple
 
-from sidecar.network.memory import HeldBytes, Holder, RequestMemory
+from sidecar.network.memory import HeldBytes, RequestMemory
 from sidecar.network.pool import BufferPool
 from sidecar.network.turn import NO_DESCRIPTOR, TURN, Writable
-from sidecar.protocol.limits import BOUNDS
+from sidecar.protocol import limits
+from sidecar.protocol.api import ApiKey, api_name
 from sidecar.protocol.primitives import I16, I32, Octets
 
 RECEIVE_BYTES: Final = 256 * 1024
-FRAMES_A_TURN: Final = range(32)  # requests of one connection that are dispatched in one turn: 0.3 to 3 ms
-_LEAST_GRANT: Final = 64 * 1024
+LEAST_GRANT: Final = 64 * 1024
+"""Bytes of memory that an unfinished frame gets at first, if there is some."""
+_PREFIX: Final = 4
+"""Bytes of a frame's length."""
 _PIECE: Final = 16 * 1024  # bytes of one read while the memory for requests is used up
 _KEY_BEHIND: Final = 6  # length prefix and API key
 _SHORT: Final = 4 * 1024  # unfinished frames of a trusted peer that get no own buffer: Fetch answers come in 3 parts
 _PARTS_AT_ONCE: Final = 16  # buffers written by one system call; Linux allows 1024
+
+_HTTP: Final = (b"GET ", b"POST", b"HEAD", b"PUT ", b"OPTI", b"DELE", b"PATC", b"CONN")
+_TLS: Final = b"\x16\x03"
 
 _pool: Final = BufferPool()
 _shared: Final = bytearray(RECEIVE_BYTES)
@@ -90,15 +91,20 @@ class Outbox:
     the transport. `memory`: where the copy is counted until the transport has sent it.
     """
 
-    __slots__ = ("_dirty", "_parts", "_span_end", "_span_start", "descriptor", "memory", "transport")
+    __slots__ = ("_dirty", "_memory", "_parts", "_span_end", "_span_start", "descriptor", "transport")
 
-    def __init__(self) -> None:
+    def __init__(self, memory: RequestMemory | None = None) -> None:
         self.descriptor = NO_DESCRIPTOR
-        self.memory: RequestMemory | None = None
+        self._memory = memory
         self.transport: Writable | None = None
         self._parts: list[Octets] = []
         self._span_start = self._span_end = 0
         self._dirty = False
+
+    @property
+    def unsent(self) -> int:
+        """Bytes that were handed to the transport and that the socket has not taken."""
+        return 0 if self.transport is None else self.transport.get_write_buffer_size()
 
     def add_frame(self, frame: Frame) -> None:
         """Forward a whole frame unchanged."""
@@ -135,17 +141,22 @@ class Outbox:
 
     def send(self, parts: list[Octets]) -> None:
         """As `add_all`, but write at once if no turn is running and nothing waits."""
-        transport = self.transport
-        if TURN.running or self._dirty or transport is None:
-            self.add_all(parts)
-        else:
-            self._write(transport, parts)
+        if not self._dirty:
+            transport = self.transport
+            if transport is not None and not TURN.running:
+                self._write(transport, parts)
+                return
+            self._dirty = True
+            TURN.touched(self)
+        if self._span_end != self._span_start:
+            self._close_span()
+        self._parts += parts
 
     def _close_span(self) -> None:
         start, end = self._span_start, self._span_end
         if start != end:
             COPIES.copied_bytes += end - start
-            self._parts.append(_kept(_shared_view[start:end], self.memory))
+            self._parts.append(_kept(_shared_view[start:end], self._memory))
             self._span_start = self._span_end = 0
 
     def flush(self) -> None:
@@ -205,195 +216,240 @@ def _unsent(parts: list[Octets], sent: int) -> list[Octets]:
     return []
 
 
-class FrameReceiver(asyncio.BufferedProtocol):
-    """Splits input into frames. Subclasses implement `frame_received` and `bad_length`. A subclass that sets
-    `frames_a_turn`, whose length is the number of frames per turn, also implements `fell_behind`.
+class Need(Enum):
+    """What a frame needs that is not whole (`Framer.needs`)."""
+
+    DATA = auto()
+    """Bytes of the peer."""
+    MEMORY = auto()
+    """Memory: that of the unfinished frame is full (`sidecar.network.memory.RequestMemory.more`)."""
+
+
+class Begun(NamedTuple):
+    """`arrived` bytes of a frame of `size` bytes are here. It needs memory of its own: call `Framer.receive`."""
+
+    arrived: int
+    size: int
+
+
+class BadLength(NamedTuple):
+    """The peer announces a frame whose `size` is negative or too large. `head`: its first bytes, at most 16, with the
+    length prefix. `largest`: the most that any frame of this peer may have.
+    """
+
+    size: int
+    head: bytes
+    largest: int
+
+    @property
+    def reason(self) -> tuple[str, str]:
+        """Why the frame is refused before it is received: a word for the metrics and a sentence for people."""
+        size, head, largest = self
+        if head.startswith(_HTTP):
+            return "http", "an HTTP request on the Kafka port"
+        if head.startswith(_TLS):
+            return "tls", "a TLS handshake on a plaintext Kafka port"
+        if size < 0:
+            return "malformed", f"a frame of {size} bytes"
+        key = I16.unpack_from(head, 4)[0] if len(head) >= _KEY_BEHIND else ApiKey.PRODUCE
+        limit = limits.frame_bytes(key, largest)
+        return "too_large", f"a frame of {size} bytes, the limit is {limit} for {api_name(key)}"
+
+
+class Framer:
+    """Cuts the bytes of one peer into frames. It does no IO and calls nobody: `buffer` is what to read into, `received`
+    takes note of what was read, and `next_frame` returns the frames in it, one by one. A caller that has had enough of
+    them calls `set_aside`, and `go_on` later.
+
+    `rest`: bytes that were read and are not handed out. `read_at_once`: the most bytes to read at a time.
     """
 
     __slots__ = (
-        "_backlog",
-        "_begin",
+        "_buffer",
+        "_end",
         "_left",
         "_own",
         "_own_size",
         "_position",
-        "_stopped",
         "_trusted",
         "frame_limit",
         "is_behind",
+        "is_stopped",
         "largest_frame",
         "memory",
         "read_at_once",
+        "rest",
     )
-    frames_a_turn: Iterable[object] = repeat(None)
 
-    def __init__(self, frame_limit: int, *, trusted: bool = False) -> None:
-        """For a `trusted` peer, memory for a whole frame is allocated once its size is announced; for others it grows
-        with the bytes that arrive. A frame of more than `frame_limit` bytes, up to `largest_frame`, is received if
-        `allows` returns True.
+    def __init__(self, frame_limit: int, *, trusted: bool = False, memory: RequestMemory | None = None) -> None:
+        """A frame of more than `frame_limit` bytes, up to `largest_frame`, is received if its API may have so many. For
+        a `trusted` peer, memory for a whole frame is allocated once its size is announced; for others it grows with the
+        bytes that arrive. `memory`: where copies are counted.
         """
         self.frame_limit = self.largest_frame = frame_limit
+        self.memory = memory
         self._trusted = trusted
         self.read_at_once = RECEIVE_BYTES
-        self.memory: RequestMemory | None = None
-        """The memory that the frames of all peers share; None if it has no limit. Its users implement `Holder`."""
-        self._own: bytearray | None = None
-        self._own_size = 0
-        self._position = 0
-        self._left = b""
-        self._backlog, self._begin = bytearray(), 0  # frames of the last read, from `_begin` on
-        self._stopped = False
-        self.is_behind = False  # whether frames that were read are not handed over yet
+        self._buffer, self._end, self.rest = _shared, 0, 0  # what was read; the last `rest` bytes are left of it
+        self._left = b""  # the beginning of a frame, which the next read continues in the shared buffer
+        self._own: bytearray | None = None  # memory of an unfinished frame
+        self._own_size = self._position = 0
+        self.is_stopped = False
+        self.is_behind = False  # whether frames that were read are set aside
 
-    def frame_received(self, frame: Frame) -> None:
-        raise NotImplementedError
-
-    def bad_length(self, size: int, head: bytes) -> bool | None:
-        """Called when the peer announces a frame whose `size` is negative or too large. Parsing stops, unless it
-        returns True: then `cut_on` parses the frame again.
-        """
-        raise NotImplementedError
-
-    def fell_behind(self) -> None:
-        """Called when a read brought more frames than one turn allows: stop reading, and call `cut_on` after other
-        connections' turns.
-        """
-        raise NotImplementedError
-
-    def allows(self, size: int, key: int) -> bool:
-        """Whether a frame with this API key may have `size` bytes."""
-        return False
+    def limit_frames(self, size: int) -> None:
+        """Limit each frame to `size` bytes from now on, and to the limit of its API in `protocol.limits`."""
+        self.largest_frame = size
+        self.frame_limit = min(limits.SMALL_FRAME_BYTES, size)
 
     @property
     def unfinished_bytes(self) -> int:
         """Bytes that have arrived of an unfinished frame."""
         return self._position if self._own is not None else len(self._left)
 
-    def stop_receiving(self) -> None:
+    @property
+    def missing_bytes(self) -> int:
+        """Bytes that have not arrived of an unfinished frame with memory of its own."""
+        return self._own_size - self._position if self._own is not None else 0
+
+    @property
+    def bytes_set_aside(self) -> int:
+        """Bytes of the last read that wait for a later turn."""
+        return self.rest if self.is_behind else 0
+
+    def stop(self) -> None:
         """Ignore all further input (the connection is about to close)."""
-        self._stopped = True
-        self.is_behind = False
-        if self.memory is not None:
-            self.memory.end(cast("Holder", self))
+        self.is_stopped = True
         self._own = None
-        self._left, self._backlog, self._begin = b"", bytearray(), 0
+        self._left = b""
+        self._clear()
 
-    # asyncio.BufferedProtocol -------------------------------------------------------------------------------------
+    def _clear(self) -> None:
+        self._buffer, self._end, self.rest, self.is_behind = _shared, 0, 0, False
 
-    def get_buffer(self, sizehint: int) -> memoryview:
+    def buffer(self, sizehint: int = -1) -> memoryview:
+        """Return the memory for the next bytes. It belongs to the caller until `received`, which has to follow before
+        another connection of the process is read.
+        """
         own = self._own
         if own is not None:
             if self._position == len(own):
                 more = min(len(own), self._own_size - len(own))
                 if isinstance(own, HeldBytes):  # it may wait for memory, but TLS has decrypted more of it
-                    own.grow(min(more, _LEAST_GRANT))
+                    own.grow(min(more, LEAST_GRANT))
                 else:
                     own.extend(bytes(more))
             return memoryview(own)[self._position : self._own_size]
-        left, memory = self._left, self.memory
-        most = self.read_at_once if memory is None or memory.used <= memory.limit else min(_PIECE, self.read_at_once)
+        left, memory, most = self._left, self.memory, self.read_at_once
+        if memory is not None and memory.used > memory.limit:
+            most = min(_PIECE, most)
         if left:
             COPIES.copied_bytes += len(left)
             _shared_view[: len(left)] = left
             return _shared_view[len(left) : most]
         return _shared_view[:most]
 
-    def buffer_updated(self, nbytes: int) -> None:
-        if self._stopped:
-            return
-        if self._own is not None:
-            self._add_to_own(self._own, nbytes)
-        elif self.is_behind:  # TLS has decrypted more: it waits after the rest of the last read
-            COPIES.copied_bytes += len(self._backlog) - self._begin + nbytes
-            more = self._backlog[self._begin :] + _shared_view[:nbytes]
-            self._backlog, self._begin = _kept(more, self.memory), 0
-        else:
-            if self._left:
-                nbytes += len(self._left)
-                self._left = b""
-            TURN.begin()
-            try:
-                self._cut(_shared, 0, nbytes)
-            finally:
-                TURN.end()
-        memory = self.memory
-        if memory is not None and memory.used > memory.limit and not self._stopped:
-            memory.hold_up(cast("Holder", self))
+    def received(self, nbytes: int) -> bool:
+        """Take note of `nbytes` in the last `buffer`. Returns whether there is something to do: call `next_frame`."""
+        own = self._own
+        if own is not None:
+            self._position += nbytes
+            return self._position == min(self._own_size, len(own))  # it is whole, or needs memory
+        if self.is_behind:  # TLS has decrypted more: it waits after the rest of the last read
+            more = self._buffer[-self.rest :] + _shared_view[:nbytes]
+            COPIES.copied_bytes += len(more)
+            self._buffer, self._end, self.rest = _kept(more, self.memory), len(more), len(more)
+            return False
+        if self.is_stopped:
+            return False
+        self._buffer, self._end = _shared, nbytes + len(self._left)
+        self.rest = self._end
+        self._left = b""
+        return True
 
-    def _add_to_own(self, own: bytearray, nbytes: int) -> None:
-        self._position += nbytes
-        if self._position == self._own_size:
-            self._own = None
-            if self.memory is not None:
-                self.memory.end(cast("Holder", self))
-            TURN.begin()
-            try:
-                self.frame_received(Frame(own, 0, self._own_size, True))
-            finally:
-                TURN.end()
-        elif self._position == len(own) and self.memory is not None:
-            self.memory.more(cast("Holder", self))
+    def next_frame(self) -> Frame | None:
+        """Return the next frame, which is borrowed until the next `buffer`. None: call `needs`."""
+        rest = self.rest
+        if rest < _PREFIX:
+            return self._whole_own()
+        buffer, offset = self._buffer, self._end - rest
+        announced = I32.unpack_from(buffer, offset)[0]
+        if not 0 <= announced <= self.frame_limit and not self._allows(announced):
+            return None
+        size = announced + _PREFIX
+        if size > rest:
+            return None
+        self.rest = rest - size
+        if size == rest:
+            self._buffer = _shared
+        return Frame(buffer, offset, offset + size, False, self.memory)
 
-    def cut_on(self) -> None:
-        """Hand over the rest of the last read, in a turn of its own."""
-        backlog, begin = self._backlog, self._begin
-        self._backlog, self._begin, self.is_behind = bytearray(), 0, False
-        TURN.begin()
-        try:
-            self._cut(backlog, begin, len(backlog))
-        finally:
-            TURN.end()
+    def _whole_own(self) -> Frame | None:
+        own = self._own
+        if own is None or self._position < self._own_size:
+            return None
+        self._own = None
+        return Frame(own, 0, self._own_size, True)
 
-    def _cut(self, buffer: bytearray, offset: int, have: int) -> None:
-        """Hand over the frames between `offset` and `have` of the shared buffer, or of a backlog."""
-        for _ in self.frames_a_turn:
-            rest = have - offset
-            if rest < 4:
-                self._left = bytes(memoryview(buffer)[offset:have])
-                COPIES.copied_bytes += rest
-                return
-            announced = I32.unpack_from(buffer, offset)[0]
-            if announced < 0 or announced > self.frame_limit:
-                is_named = 0 <= announced <= self.largest_frame  # then its limit depends on its API key
-                if is_named and rest < _KEY_BEHIND:
-                    self._left = bytes(memoryview(buffer)[offset:have])
-                    COPIES.copied_bytes += rest
-                    return
-                if not (is_named and self.allows(announced, I16.unpack_from(buffer, offset + 4)[0])):
-                    if self.bad_length(announced, bytes(memoryview(buffer)[offset : min(have, offset + 16)])):
-                        break
-                    return
-            size = announced + 4
-            if rest < size:
-                self._keep(memoryview(buffer)[offset:have], size)
-                return
-            self.frame_received(Frame(buffer, offset, offset + size, False, self.memory))
-            offset += size
-            if self._stopped or offset == have:
-                return
-            if TURN.elements > BOUNDS.turn and not self._trusted:
-                break
-        if offset < have:
-            if buffer is _shared:
-                COPIES.copied_bytes += have - offset
-                buffer, offset = _kept(_shared_view[offset:have], self.memory), 0
-            self._backlog, self._begin = buffer, offset
-            self.is_behind = True
-            self.fell_behind()
+    def _allows(self, announced: int) -> bool | None:
+        """Whether a frame may have more than `frame_limit` bytes; None if the key of its API has not arrived."""
+        if not 0 <= announced <= self.largest_frame:
+            return False
+        if self.rest < _KEY_BEHIND:
+            return None
+        key = I16.unpack_from(self._buffer, self._end - self.rest + _PREFIX)[0]
+        return announced <= limits.frame_bytes(key, self.largest_frame)
 
-    def _keep(self, begin: memoryview, size: int) -> None:
-        """Keep the beginning of a frame whose rest has not arrived."""
-        rest = len(begin)
-        if self._trusted and size <= _SHORT:  # it is copied into the shared buffer, before the next read
-            self._left = bytes(begin)
-            COPIES.copied_bytes += rest
-            return
-        if self._trusted and size > _LEAST_GRANT:
-            own = _pool.take(size)
-        elif self.memory is not None:
-            own = self.memory.begin(cast("Holder", self), rest, size, min(_LEAST_GRANT, self.read_at_once))
-        else:
-            own = bytearray(min(size, max(4 * rest, _LEAST_GRANT)))
-        own[:rest] = begin
+    def needs(self) -> Need | Begun | BadLength:
+        """Return what the next frame needs, of which `next_frame` returned nothing. All but `Need.DATA` is left to the
+        caller, and returned again until something is done about it.
+        """
+        own, rest = self._own, self.rest
+        if own is not None:
+            return Need.MEMORY if self._position == len(own) else Need.DATA
+        if rest >= _PREFIX:
+            announced = I32.unpack_from(self._unread())[0]
+            is_allowed = 0 <= announced <= self.frame_limit or self._allows(announced)
+            if is_allowed is False:
+                return BadLength(announced, bytes(self._unread()[:16]), self.largest_frame)
+            if is_allowed and not (self._trusted and announced + _PREFIX <= _SHORT):
+                return Begun(rest, announced + _PREFIX)
+        self._left = bytes(self._unread())  # it is copied into the shared buffer, before the next read
         COPIES.copied_bytes += rest
-        self._own, self._own_size, self._position = own, size, rest
+        self._clear()
+        return Need.DATA
+
+    def _unread(self) -> memoryview:
+        return memoryview(self._buffer)[self._end - self.rest : self._end]
+
+    def receive(self, own: bytearray | None = None) -> None:
+        """Receive the frame that is `Begun` into memory of its own: into `own`, which has room for what has arrived and
+        grows when it is full; by default into as much as this peer may have.
+        """
+        begun, arrived = self._unread(), self.rest
+        size = _PREFIX + I32.unpack_from(begun)[0]
+        if own is None:
+            if self._trusted and size > LEAST_GRANT:
+                own = _pool.take(size)
+            else:
+                own = bytearray(min(size, max(4 * arrived, LEAST_GRANT)))
+        own[:arrived] = begun
+        COPIES.copied_bytes += arrived
+        self._own, self._own_size, self._position = own, size, arrived
+        self._clear()
+
+    def set_aside(self) -> bool:
+        """End the turn: keep what is not handed out for `go_on`, in memory of its own. Returns whether anything is."""
+        rest = self.rest
+        if not rest:
+            self._clear()
+            return False
+        if self._buffer is _shared:
+            COPIES.copied_bytes += rest
+            self._buffer, self._end = _kept(self._unread(), self.memory), rest
+        self.is_behind = True
+        return True
+
+    def go_on(self) -> None:
+        """Begin another turn with what was set aside: `next_frame` returns it."""
+        self.is_behind = False

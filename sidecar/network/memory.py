@@ -68,43 +68,19 @@ class HeldBytes(bytearray):
 
 
 class Holder(Protocol):
-    """A connection that has an unfinished request, or requests that wait."""
+    """A connection that has an unfinished request, or requests that wait; see `sidecar.network.budget.Budget`."""
+
+    is_parked: bool
 
     @property
-    def unfinished_bytes(self) -> int:
-        """Bytes of the unfinished request that have arrived."""
-        ...
-
+    def unfinished_bytes(self) -> int: ...
     @property
-    def is_awaited(self) -> bool:
-        """Whether the node waits for the peer to send the rest, and not the peer for the node to read it."""
-        ...
-
+    def is_awaited(self) -> bool: ...
     @property
-    def held_bytes(self) -> int:
-        """Bytes of its requests that wait or have no answer yet."""
-        ...
-
-    @property
-    def is_parked(self) -> bool:
-        """Whether the client decides when the first of its requests is answered."""
-        ...
-
-    def starve(self) -> None:
-        """Stop reading until `feed`."""
-        ...
-
-    def feed(self) -> None:
-        """Continue to read."""
-        ...
-
-    def too_slow(self) -> None:
-        """Close the connection: others wait for its memory."""
-        ...
-
-    def too_much(self) -> None:
-        """Close the connection: nothing else would free memory."""
-        ...
+    def held_bytes(self) -> int: ...
+    def starve(self) -> None: ...
+    def feed(self) -> None: ...
+    def refuse(self, reason: str, detail: str) -> None: ...
 
 
 class _Unfinished:
@@ -255,7 +231,8 @@ class RequestMemory:
         for holder, each in list(self._unfinished.items()):
             arrived = holder.unfinished_bytes
             if self.waiting and each.seen is not None and holder.is_awaited and arrived - each.seen < LEAST:
-                holder.too_slow()
+                rest = f"{arrived} bytes of a frame of {each.size - 4}"
+                holder.refuse("too_slow", f"{rest}, and others wait for memory")
             each.seen = None if each.waits else arrived
             each.looks = each.looks + 1 if each.waits else 0
         for holder in self._held_up:
@@ -275,9 +252,9 @@ class RequestMemory:
         since = [holder for holder, held in parked.items() if self._parked.get(holder) == held]
         self._parked = parked
         if looks >= PARKED and since:
-            max(since, key=parked.__getitem__).too_much()
+            _end(max(since, key=parked.__getitem__))
         elif looks >= STUCK and self.connections:
-            max(self.connections, key=lambda holder: holder.held_bytes + holder.unfinished_bytes).too_much()
+            _end(max(self.connections, key=lambda holder: holder.held_bytes + holder.unfinished_bytes))
             self._begin_anew()
 
     def _begin_anew(self) -> None:
@@ -285,3 +262,8 @@ class RequestMemory:
         for each in self._unfinished.values():
             each.looks = 0
         self._held_up = dict.fromkeys(self._held_up, 0)
+
+
+def _end(holder: Holder) -> None:
+    held = holder.held_bytes + holder.unfinished_bytes
+    holder.refuse("memory", f"{held} bytes of requests that wait, and nothing else gives memory back to others")

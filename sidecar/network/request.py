@@ -92,19 +92,19 @@ class Exchange:
     """A request and the place of its answer. Rooms above derive from it to keep what they need until the answer comes.
 
     `weight`: bytes that the answer may have, if that can be many; once the answer waits for its turn, its size.
-    `answer_bytes`: size of the answer. `started`: when the request was read, in seconds of `perf_counter`.
-    `upstream`: seconds for which the node waited for the broker whose answer completed this one; infinite if that was
-    the whole time.
+    `answer_bytes`: size of the answer. `parts`: the answer, from `answered` on until it is written. `started`: when the
+    request was read, in seconds of `perf_counter`. `upstream`: seconds for which the node waited for the broker whose
+    answer completed this one; infinite if that was the whole time.
     """
 
     __slots__ = (
-        "_answer",
         "answer_bytes",
         "answered",
         "client_id",
         "connection",
         "correlation_id",
         "key",
+        "parts",
         "request_bytes",
         "started",
         "upstream",
@@ -126,7 +126,7 @@ class Exchange:
         self.upstream = 0.0
         self.answered = False
         self.weight = self.answer_bytes = 0
-        self._answer: list[Octets] | None = None
+        self.parts: list[Octets] | None = None
 
     def renew(self, correlation_id: int) -> None:
         """Use this exchange for a repetition of the same request, after the client has its answer."""
@@ -141,7 +141,7 @@ class Exchange:
         self.answered = True
         if TURN.waited > self.upstream:  # noqa: PLR1730 - calling max() takes longer
             self.upstream = TURN.waited
-        self._answer = parts
+        self.parts = parts
         self.answer_bytes = len(parts[0]) if len(parts) == 1 else sum(map(len, parts))
         self.connection.answer_ready(self)
 
@@ -175,10 +175,5 @@ class Exchange:
     def replace_answer(self, parts: list[Octets]) -> None:
         """Replace an answer that has not been written yet."""
         assert self.answered, "not answered yet"
-        self._answer = parts
+        self.parts = parts
         self.answer_bytes = len(parts[0]) if len(parts) == 1 else sum(map(len, parts))
-
-    def take_answer(self) -> list[Octets]:
-        parts, self._answer = self._answer, None
-        assert parts is not None
-        return parts

@@ -14,8 +14,7 @@ A connection with less than 64 KiB does not count.
 import asyncio
 from typing import Final, Protocol
 
-from sidecar.network.framing import RECEIVE_BYTES, Frame
-from sidecar.network.upstream import UpstreamConnection
+from sidecar.network.framing import RECEIVE_BYTES
 
 _PIECE: Final = 16 * 1024
 """Bytes that are read at a time while answers wait for memory: the node stores up to this much of each."""
@@ -26,26 +25,27 @@ LEAST: Final = 64 * 1024
 
 
 class Recipient(Protocol):
-    """A connection of a client, which receives answers."""
+    """A connection of a client, which receives answers; see `sidecar.network.budget.Budget`."""
 
     @property
-    def unread_bytes(self) -> int:
-        """Bytes of answers that wait for the socket, or for the turn of their request."""
-        ...
-
+    def unread_bytes(self) -> int: ...
     @property
-    def taken_bytes(self) -> int:
-        """Bytes of answers that the socket has taken so far."""
-        ...
+    def taken_bytes(self) -> int: ...
+    def refuse(self, reason: str, detail: str, *, at_once: bool = False) -> None: ...
 
-    def too_much_unread(self) -> None:
-        """Close the connection."""
+
+class Receiver(Protocol):
+    """A connection to a broker, which receives answers for a client."""
+
+    def admitted(self) -> None:
+        """There is room for the answer that waits."""
         ...
 
 
 class AnswerMemory:
     """`limit`: bytes for all connections. `used`: bytes that clients had not taken at the last look. `arriving`: bytes
-    of the answers that are being received. `closed`: how many connections were closed.
+    of the answers that are being received. `closed`: how many connections were closed. `read_at_once`: the most bytes
+    to read of a broker at a time.
     """
 
     def __init__(self, limit: int) -> None:
@@ -54,8 +54,9 @@ class AnswerMemory:
         self.used = 0
         self.arriving = 0
         self.closed = 0
-        self._admitted: dict[ClientUpstream, int] = {}
-        self._queue: dict[ClientUpstream, int] = {}
+        self.read_at_once = RECEIVE_BYTES
+        self._admitted: dict[Receiver, int] = {}
+        self._queue: dict[Receiver, int] = {}
         self._sizes: dict[Recipient, int] = {}
         self._taken: dict[Recipient, int] = {}
         """`Recipient.taken_bytes` at the last look."""
@@ -87,26 +88,28 @@ class AnswerMemory:
         """How many answers wait because there is no room."""
         return len(self._queue)
 
-    def admit(self, connection: "ClientUpstream", size: int) -> bool:
+    def admit(self, connection: Receiver, size: int) -> bool:
         """Whether an answer of `size` bytes may be received now; if not, `connection.admitted` is called later."""
+        self.arrived(connection)
         if self._queue or not self._fits(size):
             self._queue[connection] = size
+            self.read_at_once = _PIECE
             if self._looking is None:
                 self._look_soon()
             return False
         self._take(connection, size)
         return True
 
-    def arrived(self, connection: "ClientUpstream") -> None:
-        """The answer has arrived, or never will."""
-        self._queue.pop(connection, None)
-        self.arriving -= self._admitted.pop(connection, 0)
-        self._serve()
+    def arrived(self, connection: Receiver) -> None:
+        """The answer has arrived, or never will. Does nothing for a connection without an answer that counts."""
+        if self._queue.pop(connection, 0) or connection in self._admitted:
+            self.arriving -= self._admitted.pop(connection, 0)
+            self._serve()
 
     def _fits(self, size: int) -> bool:
         return not self._admitted or self.used + self.arriving + size <= self.limit
 
-    def _take(self, connection: "ClientUpstream", size: int) -> None:
+    def _take(self, connection: Receiver, size: int) -> None:
         self._admitted[connection] = size
         self.arriving += size
 
@@ -118,6 +121,8 @@ class AnswerMemory:
             del self._queue[connection]
             self._take(connection, size)
             connection.admitted()
+        if not self._queue:
+            self.read_at_once = RECEIVE_BYTES
 
     # Looks ----------------------------------------------------------------------------------------------------------
 
@@ -154,71 +159,5 @@ class AnswerMemory:
     def _close(self, recipient: Recipient) -> None:
         self.closed += 1
         self.forget(recipient)
-        recipient.too_much_unread()
-
-
-class ClientUpstream(UpstreamConnection):
-    """A client's own connection to a broker. It receives a large answer only when there is memory for it."""
-
-    answers: AnswerMemory | None = None
-    _begun = 0
-    """Size of an answer that waits for memory: its beginning has arrived, and nothing more is read."""
-    _is_counted = False
-
-    def resume(self) -> None:
-        if self._begun:
-            self._paused = False
-        else:
-            super().resume()
-
-    def admitted(self) -> None:
-        begin, self._left = self._left, b""
-        size, self._begun = self._begun, 0
-        super()._keep(memoryview(begin), size)
-        if not self._paused:
-            super().resume()
-
-    # FrameReceiver ------------------------------------------------------------------------------------------------
-
-    def get_buffer(self, sizehint: int) -> memoryview:
-        if self.answers is not None:
-            self.read_at_once = _PIECE if self.answers.waiting else RECEIVE_BYTES
-        if self._begun:  # TLS had read more already: the answer is received although there is no room
-            begin, size = self._left, self._begun
-            self._arrived()
-            self._left = b""
-            super()._keep(memoryview(begin), size)
-        return super().get_buffer(sizehint)
-
-    def frame_received(self, frame: Frame) -> None:
-        super().frame_received(frame)
-        if self._is_counted:  # until this turn is over; then the bytes count as unread by the client
-            asyncio.get_running_loop().call_soon(self._passed_on)
-
-    def _passed_on(self) -> None:
-        if self._is_counted and self._own is None and not self._begun:
-            self._arrived()
-
-    def stop_receiving(self) -> None:
-        super().stop_receiving()
-        if self._is_counted:
-            self._arrived()
-
-    def _arrived(self) -> None:
-        assert self.answers is not None
-        self._is_counted, self._begun = False, 0
-        self.answers.arrived(self)
-
-    def _keep(self, begin: memoryview, size: int) -> None:
-        if self.answers is None or size < LEAST:
-            super()._keep(begin, size)
-            return
-        if self._is_counted:
-            self._arrived()
-        self._is_counted = True
-        if self.answers.admit(self, size):
-            super()._keep(begin, size)
-            return
-        self._left, self._begun = bytes(begin), size
-        if self._transport is not None and not self._transport.is_closing():
-            self._transport.pause_reading()
+        unread = f"{recipient.unread_bytes} bytes of answers that it did not read"
+        recipient.refuse("unread", f"{unread}, and too much of that in all", at_once=True)

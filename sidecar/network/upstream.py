@@ -15,12 +15,13 @@ from itertools import count
 from time import perf_counter
 from typing import Final, Protocol, cast
 
-from sidecar.network.framing import Frame, FrameReceiver, Outbox
+from sidecar.network.framing import BadLength, Begun, Frame, Framer, Outbox
 from sidecar.network.keepalive import end_when_stuck, probe_when_idle
 from sidecar.network.login_frames import LoginFrames
 from sidecar.network.memory import RequestMemory
 from sidecar.network.paced_tls import PacedTransport
 from sidecar.network.turn import TURN, descriptor_of
+from sidecar.network.unread import LEAST, AnswerMemory
 from sidecar.protocol.caller import BadAnswerError
 from sidecar.protocol.primitives import I32, MalformedFrameError, Octets
 from sidecar.security.broker_access import PLAIN_TCP, BrokerAccess
@@ -73,14 +74,24 @@ class Owner(Protocol):
     def upstream_closed(self, connection: "UpstreamConnection") -> None: ...
 
 
-class UpstreamConnection(FrameReceiver):
+class UpstreamConnection(asyncio.BufferedProtocol):
     """A connection to one broker. Requests may be sent at once; they wait until the connection takes requests."""
 
     def __init__(
-        self, owner: Owner, address: tuple[str, int], connect_timeout: float, access: BrokerAccess = PLAIN_TCP
+        self,
+        owner: Owner,
+        address: tuple[str, int],
+        connect_timeout: float,
+        access: BrokerAccess = PLAIN_TCP,
+        *,
+        requests: RequestMemory | None = None,
+        answers: AnswerMemory | None = None,
     ) -> None:
-        """`connect_timeout`: seconds for TCP, TLS and the first login together."""
-        super().__init__(ANSWER_LIMIT, trusted=True)
+        """`connect_timeout`: seconds for TCP, TLS and the first login together. `requests`: where bytes count that are
+        copied and not sent yet. `answers`: large answers wait until there is room in it.
+        """
+        self._framer = Framer(ANSWER_LIMIT, trusted=True)
+        self._answers = answers
         self.address = address
         self._named = f"{address[0]}:{address[1]}"
         self._access = access
@@ -94,7 +105,7 @@ class UpstreamConnection(FrameReceiver):
         self._waiting_bytes = 0
         self._waiting_full = self._full = self._paused = False
         self._owner = owner
-        self._outbox = Outbox()
+        self._outbox = Outbox(requests)
         self._pending: deque[Reply] = deque()
         self._sent_at: deque[float] = deque()
         self._transport: asyncio.Transport | None = None
@@ -172,10 +183,6 @@ class UpstreamConnection(FrameReceiver):
         """Start to connect; the waiters for answers get a failure."""
         self._connecting = asyncio.get_running_loop().create_task(self._connect())
 
-    def count(self, memory: RequestMemory | None) -> None:
-        """Count bytes that are copied and not sent yet in `memory`."""
-        self._outbox.memory = memory
-
     @property
     def connected(self) -> bool:
         return self._ready and not self.closed
@@ -233,6 +240,8 @@ class UpstreamConnection(FrameReceiver):
 
     def resume(self) -> None:
         self._paused = False
+        if self._framer.is_behind:  # an answer waits for room
+            return
         if self._transport is not None and not self._transport.is_closing():
             self._transport.resume_reading()
 
@@ -266,7 +275,7 @@ class UpstreamConnection(FrameReceiver):
             asyncio.get_running_loop().call_later(_GOODBYE_S, self._transport.abort)
 
     def _say_goodbye(self, transport: asyncio.Transport) -> None:
-        self.stop_receiving()
+        self._stop()
         self._outbox.flush()
         transport.resume_reading()
         if transport.can_write_eof():
@@ -289,7 +298,7 @@ class UpstreamConnection(FrameReceiver):
         if self.closed:
             return
         self.closed = True
-        self.stop_receiving()
+        self._stop()
         if self._connecting is not None and self._connecting is not asyncio.current_task():
             self._connecting.cancel()
         self._forget_login()
@@ -309,9 +318,52 @@ class UpstreamConnection(FrameReceiver):
         if self._login is not None:
             self._login.end()
 
-    # FrameReceiver ------------------------------------------------------------------------------------------------
+    def _stop(self) -> None:
+        """Ignore all further input."""
+        self._framer.stop()
+        if self._answers is not None:
+            self._answers.arrived(self)
 
-    def frame_received(self, frame: Frame) -> None:
+    # Answers ------------------------------------------------------------------------------------------------------
+
+    def _take_up(self) -> None:
+        framer, answers = self._framer, self._answers
+        TURN.begin()
+        try:
+            while (frame := framer.next_frame()) is not None:
+                self._received(frame)
+                if frame.owned and answers is not None:  # it counts until the client has it: as unread from then on
+                    asyncio.get_running_loop().call_soon(self._passed_on)
+                if not framer.rest:
+                    return
+            needs = framer.needs()
+            if isinstance(needs, Begun):
+                self._begin(needs.size)
+            elif isinstance(needs, BadLength):
+                self.close(f"answer of {needs.size} bytes")
+        finally:
+            TURN.end()
+
+    def _begin(self, size: int) -> None:
+        """Receive an answer of `size` bytes, now or when there is room."""
+        if self._answers is None or size < LEAST or self._answers.admit(self, size):
+            self._framer.receive()
+            return
+        self._framer.set_aside()
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.pause_reading()
+
+    def admitted(self) -> None:
+        """See `sidecar.network.unread.Receiver`."""
+        self._framer.receive()
+        if not self._paused:
+            self.resume()
+
+    def _passed_on(self) -> None:
+        if self._answers is not None and not (self._framer.missing_bytes or self._framer.is_behind):
+            self._answers.arrived(self)
+
+    def _received(self, frame: Frame) -> None:
         if self._login is not None:
             if self._login.ahead == 0:
                 if not self._login.received(frame):
@@ -337,10 +389,20 @@ class UpstreamConnection(FrameReceiver):
             self.close("an answer that makes no sense")
             reply.answer_lost(UpstreamLostError(f"an answer that makes no sense: {error}", sent=True))
 
-    def bad_length(self, size: int, head: bytes) -> None:
-        self.close(f"answer of {size} bytes")
+    # asyncio.BufferedProtocol -------------------------------------------------------------------------------------
 
-    # asyncio.Protocol ---------------------------------------------------------------------------------------------
+    def get_buffer(self, sizehint: int) -> memoryview:
+        framer, answers = self._framer, self._answers
+        if answers is not None:
+            framer.read_at_once = answers.read_at_once
+            if framer.is_behind:  # TLS had read more already: the answer is received although there is no room
+                answers.arrived(self)
+                framer.receive()
+        return framer.buffer()
+
+    def buffer_updated(self, nbytes: int) -> None:
+        if self._framer.received(nbytes):
+            self._take_up()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         transport = cast(asyncio.Transport, transport)  # uvloop's transports have no base class

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from sidecar.gateway.apis.table import APIS, NOT_SERVED
-from sidecar.network.reading import FIRST_FRAME_LIMIT
+from sidecar.network.client import FIRST_FRAME_LIMIT
 from sidecar.protocol.primitives import I16, I32
 from tests import frames, raw
 from tests.kafka.gateway.requests import request

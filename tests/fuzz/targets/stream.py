@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from sidecar.network.framing import Frame, FrameReceiver
-from sidecar.protocol import limits
+from sidecar.network.framing import BadLength, Begun, Framer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -20,33 +19,32 @@ _GRANTED: Final = 64 * 1024
 """What a receiver may set aside beyond four times of what it got."""
 
 
-class _Receiver(FrameReceiver):
+class _Receiver:
     def __init__(self) -> None:
-        super().__init__(_LIMIT)
-        self.largest_frame = _LARGEST
+        self.framer = Framer(_LIMIT)
+        self.framer.largest_frame = _LARGEST
         self.seen: list[bytes] = []
         self.bad: list[int] = []
 
-    def frame_received(self, frame: Frame) -> None:
-        self.seen.append(bytes(frame.buffer[frame.start : frame.end]))
-
-    def bad_length(self, size: int, head: bytes) -> None:
-        self.bad.append(size)
-        self.stop_receiving()
-
-    def allows(self, size: int, key: int) -> bool:
-        return size <= limits.frame_bytes(key, self.largest_frame)
-
     def take(self, data: bytes) -> None:
-        while data and not self._stopped:
-            buffer = self.get_buffer(-1)
+        framer = self.framer
+        while data and not framer.is_stopped:
+            buffer = framer.buffer()
             size = min(len(buffer), len(data))
             buffer[:size] = data[:size]
             del buffer
-            self.buffer_updated(size)
+            framer.received(size)
             data = data[size:]
-            own = self._own
-            assert own is None or len(own) <= 4 * self._position + _GRANTED, "more memory than was sent"
+            while (frame := framer.next_frame()) is not None:
+                self.seen.append(bytes(frame.buffer[frame.start : frame.end]))
+            needs = framer.needs()
+            if isinstance(needs, Begun):
+                framer.receive()
+            elif isinstance(needs, BadLength):
+                self.bad.append(needs.size)
+                framer.stop()
+            own = framer._own
+            assert own is None or len(own) <= 4 * framer.unfinished_bytes + _GRANTED, "more memory than was sent"
 
 
 def play(data: bytes) -> None:

@@ -324,8 +324,8 @@ MUTANTS: Final = (
         (
             Edit(
                 "sidecar/network/client.py",
-                "    frames_a_turn = FRAMES_A_TURN\n",
-                "    frames_a_turn = range(1_000_000)\n",
+                "FRAMES_A_TURN: Final = range(32)\n",
+                "FRAMES_A_TURN: Final = range(1_000_000)\n",
             ),
         ),
         Schedule([produce(), Step(0.8, "many requests", {"count": 8_000})]),

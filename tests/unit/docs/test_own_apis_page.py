@@ -10,14 +10,13 @@ from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
 from sidecar.gateway.apis.table import OWN_APIS
 from sidecar.gateway.own import asked, bodies, sets
-from sidecar.network.client import ClientConnection
-from sidecar.network.framing import Frame
-from sidecar.network.reading import FIRST_FRAME_LIMIT
-from sidecar.network.request import Request
+from sidecar.network.client import FIRST_FRAME_LIMIT, ClientConnection
+from sidecar.network.request import Exchange, Request
 from sidecar.resources import sessions
 from sidecar.resources.limits import CHANGE_RECORDS, CLAIMS_LIMIT, PLACES_LIMIT
 from sidecar.v1 import control_pb2 as control
 from tests.unit.docs.pages import ROOT, page
+from tests.unit.network.peers import feed
 
 PAGE = page("docs/reference/own-apis.md")
 PROTO = (ROOT / "proto/sidecar/v1/control.proto").read_text(encoding="utf-8")
@@ -86,7 +85,11 @@ class Requests:
         self.received: list[Request] = []
 
     def request_received(self, connection: ClientConnection, request: Request) -> None:
+        request.own()
         self.received.append(request)
+
+    def exchange_done(self, exchange: Exchange, answer_bytes: int) -> None:
+        """None is answered."""
 
 
 def frame(name: str) -> bytes:
@@ -98,7 +101,7 @@ def frame(name: str) -> bytes:
 def test_the_request_of_the_page_is_read_as_it_is_explained() -> None:
     data, requests = bytearray(frame("OwnRequest")), Requests()
     handler: Any = requests
-    ClientConnection(handler, 1, 1 << 20).frame_received(Frame(data, 0, len(data), True))
+    feed(ClientConnection(handler, 1, 1 << 20), bytes(data))
     [head] = requests.received
     assert int.from_bytes(data[:4], "big") == len(data) - 4
     assert (head.key, head.version, head.correlation_id, head.client_id) == (1000, 0, 7, b"own-client")

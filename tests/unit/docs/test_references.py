@@ -18,7 +18,7 @@ from sidecar.admin.openapi import document
 from sidecar.cli.root import cli
 from sidecar.local import kafka_config, stack
 from sidecar.network.client import ClientConnection
-from sidecar.network.reading import reason_of
+from sidecar.network.framing import BadLength
 from sidecar.protocol.errors import ErrorCode
 from sidecar.settings import ENV_PREFIX
 from sidecar.settings.listeners import own_setting
@@ -301,12 +301,12 @@ def test_the_events_of_a_module_are_found() -> None:
 
 def test_operations_tells_every_reason_of_a_rejection() -> None:
     sources = "\n".join((ROOT / name).read_text(encoding="utf-8") for name in modules() if name.startswith("sidecar/"))
-    said = set(re.findall(r'(?:RejectError|\.reject|\.report)\(\s*"(\w+)"', sources))
+    said = set(re.findall(r'(?:RejectError|\.reject|\.refuse|\.report)\(\s*"(\w+)"', sources))
     said |= set(re.findall(r'reason: ClassVar\[str\] = "(\w+)"', sources))
     table = re.search(r"_BAD_INPUT: Final.*?\{(.*?)\n\}", sources, re.DOTALL)
     assert table is not None
     said |= set(re.findall(r': "(\w+)",', table[1]))
-    said |= {reason_of(size, head, 1)[0] for size, head in ((9, b"GET "), (9, b"\x16\x03"), (-1, b""), (9, b""))}
+    said |= {BadLength(size, head, 1).reason[0] for size, head in ((9, b"GET "), (9, b"\x16\x03"), (-1, b""), (9, b""))}
     prose = page("docs/operations.md").prose
     told = re.search(r"Reasons of `client_rejected`(.*?)\n\n", prose, re.DOTALL)
     assert told is not None

@@ -42,7 +42,7 @@ def bound(node: Node, limits: AudienceLimits) -> Audiences:
 
 
 def is_muted(connection: ClientConnection) -> bool:
-    return bool(connection._pause & Pause.AUDIENCE)
+    return bool(connection._budget.pauses & Pause.AUDIENCE)
 
 
 _STEPS = st.lists(

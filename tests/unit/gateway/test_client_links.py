@@ -62,7 +62,7 @@ class Brokers:
     def connect_succeeded(self, _broker: int) -> None:
         """Not looked at."""
 
-    def open(self, owner: Any, address: tuple[str, int], _answers: object) -> UpstreamConnection:
+    def open(self, owner: Any, address: tuple[str, int], *_: object) -> UpstreamConnection:
         connection = UpstreamConnection(owner, address, 5)
         connection.open()
         return connection
@@ -108,8 +108,8 @@ class _Users:
 class _WithTokens(Brokers):
     users: Any
 
-    def open(self, owner: Any, address: tuple[str, int], _answers: object, _login: object = None) -> UpstreamConnection:
-        return super().open(owner, address, _answers)
+    def open(self, owner: Any, address: tuple[str, int], *_: object) -> UpstreamConnection:
+        return super().open(owner, address)
 
 
 def _links(where: tuple[str, int], principal: str, login: object) -> tuple[ClientLinks, _Users, Counted]:

@@ -201,7 +201,7 @@ async def test_the_answer_leaves_at_once_and_the_next_request_is_not_read_for_so
         waits = await throttle_of(peer)
         assert 200 <= waits <= 300
         connection = recorder.connections[0]
-        assert connection._pause & Pause.THROTTLED
+        assert connection._budget.pauses & Pause.THROTTLED
         clock.now += 10
         peer.writer.write(request(2, version=8))
         if how != "late":

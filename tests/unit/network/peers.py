@@ -21,7 +21,9 @@ if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
 
     from sidecar.network.framing import Frame
+    from sidecar.network.memory import RequestMemory
     from sidecar.network.request import Request
+    from sidecar.network.unread import AnswerMemory
     from sidecar.protocol.primitives import Octets
 
 LOOPBACK = "127.0.0.1"
@@ -62,11 +64,14 @@ def answer(correlation: int, body: bytes = b"") -> list[Octets]:
 class Recorder:
     """A handler that takes a place for every request and leaves the answers to the test.
 
-    Key 98 is rejected, key 99 has no answer; an answer may have `weight` bytes.
+    Key 98 is rejected, key 99 has no answer; an answer may have `weight` bytes. Its connections share `memory` for
+    requests, and `answers` for unread answers.
     """
 
     limit: int = 100 * 1024 * 1024
     weight: int = 0
+    memory: RequestMemory | None = None
+    answers: AnswerMemory | None = None
     connections: list[ClientConnection] = field(default_factory=list)
     received: list[int] = field(default_factory=list)
     exchanges: dict[int, Exchange] = field(default_factory=dict)
@@ -77,7 +82,7 @@ class Recorder:
     act: Callable[[ClientConnection, Request, Exchange], None] = lambda *_: None
 
     def factory(self) -> ClientConnection:
-        return ClientConnection(self, len(self.connections) + 1, self.limit)
+        return ClientConnection(self, len(self.connections) + 1, self.limit, self.memory, self.answers)
 
     def client_connected(self, connection: ClientConnection) -> None:
         self.connections.append(connection)
@@ -108,6 +113,17 @@ class Recorder:
 
     def exchange_done(self, exchange: Exchange, answer_bytes: int) -> None:
         self.done.append(exchange.correlation_id)
+
+
+def feed(receiver: asyncio.BufferedProtocol, data: bytes) -> None:
+    """Hand data over as an event loop does: as much as the buffer takes at a time."""
+    while data:
+        room = memoryview(receiver.get_buffer(-1))
+        size = min(len(room), len(data))
+        room[:size] = data[:size]
+        room.release()
+        receiver.buffer_updated(size)
+        data = data[size:]
 
 
 @dataclass

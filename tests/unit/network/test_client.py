@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from typing import TYPE_CHECKING
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from sidecar.network.framing import FRAMES_A_TURN, Frame
-from sidecar.network.reading import FIRST_FRAME_LIMIT
+from sidecar.network import client as client_module
+from sidecar.network.client import FIRST_FRAME_LIMIT, FRAMES_A_TURN
+from sidecar.network.framing import Frame
+from sidecar.network.keepalive import LOOK_S
+from sidecar.network.turn import TURN
 from sidecar.protocol import limits
 from sidecar.protocol.primitives import I32
-from tests.unit.network.peers import Recorder, answer, answer_frame, frame_of, listening, on_uvloop, request
+from tests.unit.network.peers import Recorder, answer, answer_frame, feed, frame_of, listening, on_uvloop, request
 from tests.wait import wait_for_async
 
 if TYPE_CHECKING:
@@ -20,6 +24,9 @@ if TYPE_CHECKING:
 
     from sidecar.network.client import ClientConnection
     from sidecar.network.request import Exchange, Request
+
+
+SILENT_S = 23.0
 
 
 async def until(condition: Callable[[], object], what: str) -> None:
@@ -97,6 +104,15 @@ async def test_a_flood_takes_turns_with_others_and_keeps_its_order() -> None:
 
 
 @on_uvloop
+async def test_a_turn_ends_behind_the_request_that_has_many_elements() -> None:
+    recorder = Recorder(act=lambda *_: setattr(TURN, "elements", limits.BOUNDS.turn + 1))
+    feed(recorder.factory(), request(0) + request(1))
+    assert recorder.received == [0]
+    await asyncio.sleep(0)
+    assert recorder.received == [0, 1]
+
+
+@on_uvloop
 @pytest.mark.parametrize("number", [5, 500])
 async def test_a_request_that_fails_as_nobody_expects_closes_in_a_later_turn_too(number: int) -> None:
     def fail(_connection: ClientConnection, request: Request, exchange: Exchange) -> None:
@@ -126,8 +142,7 @@ async def test_a_client_is_known_to_be_gone_though_what_it_sent_last_fails() -> 
         await until(lambda: recorder.connections, "the connection")
         [connection] = recorder.connections
         sent = b"".join(request(number) for number in range(100))
-        connection.get_buffer(-1)[: len(sent)] = sent
-        connection.buffer_updated(len(sent))
+        feed(connection, sent)
         with pytest.raises(ZeroDivisionError):
             connection.connection_lost(None)
         assert recorder.received == list(range(51))
@@ -434,3 +449,31 @@ async def test_an_address_of_ipv6_stands_in_brackets() -> None:
         assert recorder.connections[0].peer == f"[::1]:{writer.get_extra_info('sockname')[1]}"
         writer.close()
         await until(lambda: recorder.closed == 1, "the end")
+
+
+def test_the_kernel_is_not_asked_about_a_client_that_sent_a_request_a_moment_ago(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    connection, asked = Recorder().factory(), list[bool]()
+    connection._transport = cast("Any", SimpleNamespace())
+
+    def silent(_transport: object, _limit_s: float) -> bool:
+        asked.append(True)
+        return True
+
+    monkeypatch.setattr(client_module, "has_silent_peer", silent)
+    assert connection.is_silent(SILENT_S), "one that never asked for anything"
+    connection.requests += 1
+    found = [connection.is_silent(SILENT_S) for _ in range(int(SILENT_S / LOOK_S))]
+    assert found[0] is False
+    assert True in found, "it is found before the limit has passed twice"
+    assert found == sorted(found)
+    assert len(asked) == 1 + sum(found)
+
+
+def test_with_a_short_limit_every_connection_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    connection = Recorder().factory()
+    connection._transport = cast("Any", SimpleNamespace())
+    monkeypatch.setattr(client_module, "has_silent_peer", lambda *_: True)
+    connection.requests += 1
+    assert connection.is_silent(LOOK_S)

@@ -13,16 +13,15 @@ import uvloop
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sidecar.network.framing import COPIES, RECEIVE_BYTES, FrameReceiver, Outbox
+from sidecar.network.framing import COPIES, RECEIVE_BYTES, BadLength, Begun, Frame, Framer, Outbox
+from sidecar.network.memory import RequestMemory
 from sidecar.network.turn import NO_DESCRIPTOR, TURN, descriptor_of
-from sidecar.protocol.limits import BOUNDS
 from sidecar.protocol.primitives import I32
 from tests.unit.network.peers import frame_of
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from sidecar.network.framing import Frame
     from sidecar.protocol.primitives import Octets
 
 LIMIT = 100 * 1024 * 1024
@@ -52,37 +51,54 @@ class Transport:
         return b"".join(self.written)
 
 
-class Forwarder(FrameReceiver):
-    """Passes every frame on, as it is, to a transport."""
+class Forwarder:
+    """Passes every frame on, as it is, to a transport; at most `most` in a turn."""
 
-    def __init__(self, *, own: bool = False) -> None:
-        super().__init__(LIMIT)
+    def __init__(self, *, own: bool = False, most: int = 1_000_000, trusted: bool = False) -> None:
+        self.framer = Framer(LIMIT, trusted=trusted)
         self.transport = Transport()
         self.frames = 0
-        self.bad: list[tuple[int, bytes]] = []
+        self.bad: list[BadLength] = []
         self.outbox = Outbox()
         self.outbox.transport = self.transport
         self._owns = own
+        self._most = most
 
-    def frame_received(self, frame: Frame) -> None:
-        self.frames += 1
+    def forward(self, frame: Frame) -> None:
         self.outbox.add_frame(frame.own() if self._owns else frame)
 
-    def bad_length(self, size: int, head: bytes) -> None:
-        self.bad.append((size, head))
-        self.stop_receiving()
+    def take_up(self) -> None:
+        """One turn."""
+        TURN.run(self._take_up)
+
+    def _take_up(self) -> None:
+        self.framer.go_on()
+        for _ in range(self._most):
+            frame = self.framer.next_frame()
+            if frame is None:
+                needs = self.framer.needs()
+                if isinstance(needs, Begun):
+                    self.framer.receive()
+                elif isinstance(needs, BadLength):
+                    self.bad.append(needs)
+                    self.framer.stop()
+                return
+            self.frames += 1
+            self.forward(frame)
+        self.framer.set_aside()
 
 
-def feed(receiver: FrameReceiver, data: bytes, most: int = RECEIVE_BYTES) -> None:
+def feed(receiver: Forwarder, data: bytes, most: int = RECEIVE_BYTES) -> None:
     """Hand data over as an event loop does: as much as the buffer takes, and at most `most` bytes, at a time."""
     at = 0
     while at < len(data):
-        buffer = receiver.get_buffer(-1)
+        buffer = receiver.framer.buffer()
         size = min(len(buffer), most, len(data) - at)
         assert size > 0
         buffer[:size] = data[at : at + size]
         del buffer
-        receiver.buffer_updated(size)
+        if receiver.framer.received(size):
+            receiver.take_up()
         at += size
 
 
@@ -185,7 +201,7 @@ def test_a_length_out_of_bounds_is_told_with_the_first_bytes_and_ends_the_readin
     good = frame_of(b"good")
     feed(receiver, good + I32.pack(size) + b"rest" + good)
     assert receiver.frames == 1
-    assert receiver.bad == [(size, (I32.pack(size) + b"rest" + good)[:16])]
+    assert receiver.bad == [(size, (I32.pack(size) + b"rest" + good)[:16], LIMIT)]
     feed(receiver, good)
     assert receiver.frames == 1
     assert receiver.transport.bytes == good
@@ -197,7 +213,7 @@ def test_parts_and_frames_leave_in_the_order_they_were_added() -> None:
     outbox.transport = transport
 
     class Mixed(Forwarder):
-        def frame_received(self, frame: Frame) -> None:
+        def forward(self, frame: Frame) -> None:
             outbox.add(b"<")
             outbox.add_frame(frame)
             outbox.add(b">")
@@ -206,69 +222,66 @@ def test_parts_and_frames_leave_in_the_order_they_were_added() -> None:
     assert transport.bytes == b"<" + frame_of(b"a") + b"><" + frame_of(b"b") + b">"
 
 
-class Patient(Forwarder):
-    """Takes three frames in a turn."""
-
-    frames_a_turn = range(3)
-    turns = 0
-
-    def fell_behind(self) -> None:
-        self.turns += 1
-
-
 def test_a_turn_takes_up_no_more_frames_than_it_may_and_later_ones_take_the_rest_in_order() -> None:
-    receiver = Patient()
+    receiver = Forwarder(most=3)
     stream = b"".join(frame_of(b"%d" % number) for number in range(8)) + frame_of(bytes(100))[:50]
     feed(receiver, stream)
-    assert (receiver.frames, receiver.turns, receiver.is_behind) == (3, 1, True)
-    receiver.cut_on()
-    assert (receiver.frames, receiver.turns, receiver.is_behind) == (6, 2, True)
-    receiver.cut_on()
-    assert (receiver.frames, receiver.turns, receiver.is_behind) == (8, 2, False)
+    assert (receiver.frames, receiver.framer.is_behind) == (3, True)
+    receiver.take_up()
+    assert (receiver.frames, receiver.framer.is_behind) == (6, True)
+    receiver.take_up()
+    assert (receiver.frames, receiver.framer.is_behind) == (8, False)
     feed(receiver, bytes(54))
     assert receiver.transport.bytes == stream + bytes(54)
 
 
 def test_what_is_read_while_a_receiver_is_behind_comes_behind_what_is_left() -> None:
-    receiver = Patient()
+    receiver = Forwarder(most=3)
     first, second = (b"".join(frame_of(b"%d" % (number + at)) for number in range(4)) for at in (0, 4))
     feed(receiver, first)
     feed(receiver, second)
-    while receiver.is_behind:
-        receiver.cut_on()
+    while receiver.framer.is_behind:
+        receiver.take_up()
     assert receiver.transport.bytes == first + second
 
 
-def test_a_turn_ends_behind_the_frame_that_has_the_many_elements() -> None:
-    class Large(Patient):
-        def frame_received(self, frame: Frame) -> None:
-            super().frame_received(frame)
-            TURN.elements += BOUNDS.turn + 1
-
-    receiver = Large()
-    feed(receiver, frame_of(b"a") + frame_of(b"b"))
-    assert (receiver.frames, receiver.is_behind) == (1, True)
-    receiver.cut_on()
-    assert (receiver.frames, receiver.is_behind) == (2, False)
-
-
-def test_a_receiver_that_stops_forgets_what_it_had_left() -> None:
-    receiver = Patient()
+def test_a_framer_that_stops_forgets_what_it_had_left() -> None:
+    receiver = Forwarder(most=3)
     feed(receiver, b"".join(frame_of(b"%d" % number) for number in range(8)))
-    receiver.stop_receiving()
-    assert not receiver.is_behind
-    receiver.cut_on()
+    receiver.framer.stop()
+    assert not receiver.framer.is_behind
+    receiver.take_up()
     assert receiver.frames == 3
+
+
+def test_what_was_set_aside_takes_no_memory_once_it_is_handed_out() -> None:
+    memory = RequestMemory(1_000_000)
+    framer = Framer(LIMIT, memory=memory)
+    stream = frame_of(b"a") + frame_of(b"b")
+    framer.buffer()[: len(stream)] = stream
+    framer.received(len(stream))
+    framer.set_aside()
+    assert memory.used == framer.bytes_set_aside == len(stream)
+    framer.go_on()
+    frames = [framer.next_frame(), framer.next_frame()]
+    assert (None not in frames, framer.rest) == (True, 0)
+    frames.clear()
+    assert memory.used == 0
+
+
+def test_a_turn_that_ends_with_its_last_frame_leaves_nothing_behind() -> None:
+    """What is read next begins at the beginning of the shared buffer."""
+    receiver = Forwarder(most=3)
+    stream = b"".join(frame_of(b"%d" % number) for number in range(3))
+    feed(receiver, stream)
+    assert not receiver.framer.is_behind
+    feed(receiver, stream)
+    assert receiver.transport.bytes == stream + stream
 
 
 @pytest.mark.parametrize("size", [84, 4_000, 5_000, 100_000])
 def test_an_answer_of_a_broker_that_comes_in_pieces_is_one_frame(size: int) -> None:
-    class Trusting(Forwarder):
-        def __init__(self) -> None:
-            super().__init__()
-            self._trusted = True
-
-    receiver, stream = Trusting(), b""
+    receiver, stream = Forwarder(trusted=True), b""
     for number in range(3):
         frame = frame_of(bytes([number]) * size)
         for piece in (frame[:84], frame[84:-3], frame[-3:] + frame_of(b"next")):
@@ -276,19 +289,15 @@ def test_an_answer_of_a_broker_that_comes_in_pieces_is_one_frame(size: int) -> N
         stream += frame + frame_of(b"next")
     assert receiver.frames == 6
     assert receiver.transport.bytes == stream
-    assert receiver.unfinished_bytes == 0
+    assert receiver.framer.unfinished_bytes == 0
 
 
 def test_a_short_answer_in_pieces_takes_no_buffer_of_its_own() -> None:
     """What comes next may be read with its end, and it goes on as a borrowed frame does."""
-    receiver = FrameReceiver(LIMIT, trusted=True)
-    frame = frame_of(bytes(1_000))
-    for fed in (84, 500):
-        receiver.get_buffer(-1)[:fed] = frame[:fed]
-        receiver.buffer_updated(fed)
-        frame = frame[fed:]
-    assert receiver.unfinished_bytes == 584
-    assert len(receiver.get_buffer(-1)) == RECEIVE_BYTES - 584
+    receiver = Forwarder(trusted=True)
+    feed(receiver, frame_of(bytes(1_000))[:584], most=84)
+    assert receiver.framer.unfinished_bytes == 584
+    assert len(receiver.framer.buffer()) == RECEIVE_BYTES - 584
 
 
 def test_what_is_added_before_there_is_a_transport_is_written_when_it_comes() -> None:

@@ -40,23 +40,18 @@ class Keeping(Recorder):
     """A handler that keeps every request until it is told to answer; `holds`: one at a time, as cold APIs are."""
 
     def __init__(self, memory: RequestMemory, *, holds: bool = False) -> None:
-        super().__init__(act=self._keep)
-        self.memory = memory
+        super().__init__(act=self._keep, memory=memory)
+        self.shared = memory
         self.holds = holds
         self.kept: list[tuple[ClientConnection, Request, Exchange]] = []
         self.most = 0
-
-    def factory(self) -> ClientConnection:
-        made = super().factory()
-        made.memory = self.memory
-        return made
 
     def client_closed(self, connection: ClientConnection) -> None:
         super().client_closed(connection)
         self.kept = [each for each in self.kept if each[0] is not connection]
 
     def _keep(self, connection: ClientConnection, asked: Request, exchange: Exchange) -> None:
-        self.most = max(self.most, self.memory.used)
+        self.most = max(self.most, self.shared.used)
         asked.own()
         self.kept.append((connection, asked, exchange))
         if self.holds:
@@ -289,8 +284,7 @@ async def test_what_a_broker_does_not_take_counts() -> None:
     async with broker(slow) as address:
         recorder = Recorder()
         owner = Feeding()
-        link = UpstreamConnection(owner, address, 5.0)
-        link.count(memory)
+        link = UpstreamConnection(owner, address, 5.0, requests=memory)
         recorder.act = lambda _connection, asked, _exchange: link.send_frame(asked.frame, None)
         link.open()
         await until(lambda: link.connected, "a connection")
@@ -461,20 +455,19 @@ class PaperHolder:
     def feed(self) -> None:
         self.told.append("feed")
 
-    def too_slow(self) -> None:
-        self.told.append("too slow")
-
-    def too_much(self) -> None:
-        self.told.append("too much")
+    def refuse(self, reason: str, detail: str) -> None:
+        self.told.append(reason)
 
 
 async def test_who_never_ends_a_request_does_not_keep_others_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
     """Those that wait hold complete requests; the stranger has sent a few bytes, and waits for nothing."""
     monkeypatch.setattr(memory_module, "LOOK_S", 0.01)
-    memory, stranger, other = RequestMemory(LIMIT), PaperHolder(unfinished=8), PaperHolder(held=LIMIT)
+    memory = RequestMemory(LIMIT)
+    stranger: Any = PaperHolder(unfinished=8)
+    other: Any = PaperHolder(held=LIMIT)
     held = [memory.begin(stranger, 8, 200 * KIB, 64 * KIB), HeldBytes(LIMIT, memory)]
     memory.hold_up(other)
-    await until(lambda: "too slow" in stranger.told, "the stranger to be closed")
+    await until(lambda: "too_slow" in stranger.told, "the stranger to be closed")
     assert other.told == ["starve"]
     memory.end(stranger)
     held.clear()

@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING
 import pytest
 
 from sidecar.network import memory as memory_module
-from sidecar.network.client import ClientConnection
 from sidecar.network.idling import ClientWatch
 from sidecar.network.keepalive import unread_at_end
 from sidecar.network.memory import HeldBytes, RequestMemory
-from tests.unit.network.peers import Peer, Recorder, answer, listening, on_uvloop, request
+from tests.unit.network.peers import Peer, Recorder, answer, feed, listening, on_uvloop, request
 from tests.wait import wait_for_async
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
+    from sidecar.network.client import ClientConnection
     from sidecar.network.request import Exchange, Request
 
 MIB = 1024 * 1024
@@ -28,16 +28,12 @@ class Sharing(Recorder):
     """A handler whose connections share memory."""
 
     def __init__(self, memory: RequestMemory) -> None:
-        super().__init__(act=self._answer)
-        self.memory = memory
+        super().__init__(act=self._answer, memory=memory)
         self.sizes: list[int] = []
 
     def _answer(self, _connection: ClientConnection, asked: Request, exchange: Exchange) -> None:
         self.sizes.append(asked.frame.size)
         exchange.answer(answer(asked.correlation_id))
-
-    def factory(self) -> ClientConnection:
-        return ClientConnection(self, len(self.connections) + 1, self.limit, self.memory)
 
 
 async def until(condition: Callable[[], object], what: str) -> None:
@@ -176,13 +172,7 @@ async def test_a_request_whose_rest_is_read_although_it_waits_leaves_its_connect
         rest = begin(second, MIB // 2, 1000)
         await until(lambda: memory.waiting, "it waits")
         connection = recorder.connections[1]
-        while rest:  # as a TLS stream hands over what it has decrypted already
-            room = connection.get_buffer(-1)
-            taken = min(len(room), len(rest))
-            room[:taken] = rest[:taken]
-            rest = rest[taken:]
-            room.release()
-            connection.buffer_updated(taken)
+        feed(connection, rest)  # as a TLS stream hands over what it has decrypted already
         second.writer.write(request(2))
         assert await second.answers(3) == [0, 1, 2]
 
@@ -308,7 +298,7 @@ async def test_who_is_held_up_with_a_request_without_an_answer_is_let_go_of_when
         begin(large, 4 * MIB, MIB + 1000)
         await until(lambda: memory.used > MIB, "more than there is")
         holding.writer.write(request(1, body=bytes(1000)))
-        await until(lambda: recorder.connections[0]._starves, "its first request holds it up")
+        await until(lambda: recorder.connections[0]._budget.starves, "its first request holds it up")
         holding.writer.write(more)
         holding.writer.write_eof()
         await until(lambda: unread(recorder.connections[0]) == len(more), "its end")

@@ -399,7 +399,7 @@ async def test_what_is_read_behind_a_held_request_takes_bounded_memory(authority
         for _ in range(50):
             await asyncio.sleep(0.005)
         (connection,) = recorder.connections
-        kept = len(connection._backlog) + sum(frame.size for frame in connection._waiting)
+        kept = connection.held_bytes - len(request(0))
         assert recorder.received == [0]
         assert 0 < kept <= 2 * RECEIVE_BYTES
         peer.writer.transport.abort()

@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from sidecar.network import unread as unread_module
-from sidecar.network.unread import LEAST, AnswerMemory, ClientUpstream
+from sidecar.network.framing import Outbox
+from sidecar.network.replies import Replies
+from sidecar.network.unread import LEAST, AnswerMemory
+from sidecar.network.upstream import UpstreamConnection
 from tests.unit.network.peers import (
     LOOPBACK,
     Asked,
@@ -20,6 +23,7 @@ from tests.unit.network.peers import (
     answer,
     answer_frame,
     broker,
+    feed,
     listening,
     on_uvloop,
     request,
@@ -44,7 +48,7 @@ async def until(condition: object, what: str) -> None:
 class Paper:
     """A connection on paper."""
 
-    memory: AnswerMemory
+    memory: Any
     unread_bytes: int = 0
     taken_bytes: int = 0
     closed: list[int] = field(default_factory=list[int])
@@ -53,7 +57,8 @@ class Paper:
         self.unread_bytes = size
         self.memory.note(self)
 
-    def too_much_unread(self) -> None:
+    def refuse(self, reason: str, detail: str, *, at_once: bool = False) -> None:
+        assert (reason, at_once) == ("unread", True)
         self.closed.append(self.unread_bytes)
 
     def __hash__(self) -> int:
@@ -105,7 +110,7 @@ async def test_what_was_read_since_does_not_count() -> None:
     second.has(5 * MIB)
     assert (first.closed, second.closed, memory.used) == ([], [], 5 * MIB)
     await looks()
-    memory.forget(second)
+    second.memory.forget(second)
     assert (memory.used, memory.closed) == (0, 0)
 
 
@@ -124,17 +129,11 @@ class Sharing(Recorder):
     """A handler that answers with 4 MiB, requests of key 7 not yet; its connections share a bound."""
 
     def __init__(self, memory: AnswerMemory) -> None:
-        super().__init__(act=self._answer)
-        self.memory = memory
+        super().__init__(act=self._answer, answers=memory)
 
     def _answer(self, _connection: ClientConnection, asked: Request, exchange: Exchange) -> None:
         if asked.key != 7:
             exchange.answer(answer(asked.correlation_id, bytes(4 * MIB)))
-
-    def factory(self) -> ClientConnection:
-        connection = super().factory()
-        connection.answers = self.memory
-        return connection
 
 
 async def connected(recorder: Sharing, count: int, stack: AsyncExitStack) -> list[Peer]:
@@ -177,11 +176,11 @@ async def test_an_answer_counts_as_a_whole_until_all_of_it_is_sent() -> None:
         await until(lambda: memory.used, "what its client does not read")
         (connection,) = recorder.connections
         assert 4 * MIB <= memory.used < 4 * MIB + 100
-        assert connection.taken_bytes > 0, "the kernel has some of it"
+        assert connection._budget.taken_bytes > 0, "the kernel has some of it"
         peer.writer.transport.resume_reading()  # type: ignore[attr-defined]
         assert await peer.answers(1) == [1]
         await until(lambda: not memory.used, "all of it to be taken")
-        assert connection.unread_bytes == 0
+        assert connection._budget.unread_bytes == 0
 
 
 class Slow:
@@ -193,24 +192,25 @@ class Slow:
         return self.unsent
 
 
-async def test_an_answer_that_was_taken_long_ago_does_not_count() -> None:
+def test_an_answer_that_was_taken_long_ago_does_not_count() -> None:
     """It was the largest since the socket was full last: a reader of small answers counted for megabytes, and was
     closed at once where there were some of them.
     """
-    connection = Sharing(AnswerMemory(MIB)).factory()
-    connection._transport = slow = Slow()  # type: ignore[assignment]
-    connection.bytes_out = 4 * MIB
-    connection._note_large(4 * MIB)
-    connection.bytes_out += 100_000
-    connection._note_large(100_000)
+    outbox = Outbox()
+    outbox.transport = slow = Slow()  # type: ignore[assignment]
+    replies = Replies(outbox, lambda *_: None)
+    replies.written = 4 * MIB
+    replies.note_large(4 * MIB)
+    replies.written += 100_000
+    replies.note_large(100_000)
     slow.unsent = 100_000
-    assert connection.unread_bytes == 100_000, "it has taken the large one"
-    connection.bytes_out += MIB
-    connection._note_large(MIB)
+    assert replies.unread_bytes == 100_000, "it has taken the large one"
+    replies.written += MIB
+    replies.note_large(MIB)
     slow.unsent = 200_000
-    assert connection.unread_bytes == MIB, "it has not taken all of this one"
+    assert replies.unread_bytes == MIB, "it has not taken all of this one"
     slow.unsent = 0
-    assert connection.unread_bytes == 0
+    assert replies.unread_bytes == 0
 
 
 @on_uvloop
@@ -245,9 +245,8 @@ class Sender:
         await peer.reader.read()
 
 
-def asking(memory: AnswerMemory, address: tuple[str, int]) -> tuple[ClientUpstream, Asked]:
-    link, asked = ClientUpstream(Owner(), address, 5.0), Asked(1)
-    link.answers = memory
+def asking(memory: AnswerMemory, address: tuple[str, int]) -> tuple[UpstreamConnection, Asked]:
+    link, asked = UpstreamConnection(Owner(), address, 5.0, answers=memory), Asked(1)
     link.open()
     link.send_parts([b"asks"], asked)
     return link, asked
@@ -301,28 +300,17 @@ async def test_who_reads_nothing_is_closed_while_answers_wait_for_room() -> None
 
 async def test_what_tls_had_read_already_is_received_although_there_is_no_room() -> None:
     memory = AnswerMemory(MIB)
-    first, second = (ClientUpstream(Owner(), (LOOPBACK, 9092), 5.0) for _ in range(2))
+    first, second = (UpstreamConnection(Owner(), (LOOPBACK, 9092), 5.0, answers=memory) for _ in range(2))
     asked = Asked(1)
     second._pending.append(asked)
     second._sent_at.append(0.0)
     frame = answer_frame(1, bytes(MIB))
     for link in (first, second):
-        link.answers = memory
         feed(link, frame[:1000])
     assert memory.waiting == 1
     feed(second, frame[1000:])
     assert asked.got == bytes(MIB)
     await until(lambda: memory.arriving == len(frame), "the first one alone")
     assert memory.waiting == 0
-    first.stop_receiving()
+    first.close()
     assert memory.arriving == 0
-
-
-def feed(link: ClientUpstream, data: bytes) -> None:
-    while data:
-        room = link.get_buffer(-1)
-        taken = min(len(room), len(data))
-        room[:taken] = data[:taken]
-        room.release()
-        link.buffer_updated(taken)
-        data = data[taken:]

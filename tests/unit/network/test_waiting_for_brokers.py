@@ -64,7 +64,7 @@ class PaperNode:
 
     def answer(self, number: int) -> None:
         frame = frame_of(I32.pack(number))
-        self.broker.frame_received(Frame(bytearray(frame), 0, len(frame), True))
+        self.broker._received(Frame(bytearray(frame), 0, len(frame), True))
 
 
 @pytest.fixture
