@@ -10,6 +10,7 @@ import asyncio
 from collections import deque
 from collections.abc import Collection
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Final
 
 from sidecar.changelog import Key, Record, StampedJournal
@@ -94,13 +95,13 @@ class Commits:
         self.idle.set()
 
     def next_batch(self, claims: Claims, now_ms: int) -> Batch:
-        """Take the work of the next batch from the queue."""
-        batch, busy, rest = Batch(), _Busy(), deque[Work]()
-        size = records = looked_at = 0
-        for _ in range(min(len(self.queue), WORK_AT_ONCE)):
+        """Take the work of the next batch from the queue. Whatever this raises, nothing was taken."""
+        batch, busy, rest = Batch(), _Busy(), list[Work]()
+        size = records = looked_at = taken = 0
+        for work in islice(self.queue, WORK_AT_ONCE):
             if looked_at >= _LOOKED_AT:
                 break
-            work = self.queue.popleft()
+            taken += 1
             intent = work.intent
             keys = claims.touched(intent)
             looked_at += 1 + len(keys) + (ENDED_AT_ONCE if isinstance(intent, End) and intent.places else 0)
@@ -120,5 +121,7 @@ class Commits:
             size, records = size + more_size, records + len(more)
             busy.add(intent, keys)
             batch.writes.append((work, change))
-        self.queue = rest + self.queue
+        for _ in range(taken):
+            self.queue.popleft()
+        self.queue.extendleft(reversed(rest))
         return batch

@@ -17,7 +17,7 @@ from collections.abc import Callable, Collection, Generator, Iterable
 from contextlib import suppress
 from typing import Final
 
-from metadata import MetadataUnavailable
+from metadata import MetadataError, MetadataUnavailable
 from metadata.lease import Lease, Sent
 from metadata.nodes import ServeStatus
 from sidecar.access.prospects import Prospect
@@ -205,6 +205,7 @@ class Coordinator:
             self._tasks.start(self._write_all(commits))
 
     async def _write_all(self, commits: Commits) -> None:
+        batch = Batch()
         try:
             while commits.queue:
                 batch = commits.next_batch(self.claims, self._clock.now_ms())
@@ -214,6 +215,11 @@ class Coordinator:
                     await self._write(commits, batch)
                 elif commits.queue:
                     await asyncio.sleep(0)
+        except BaseException as error:
+            if isinstance(error, Exception):
+                self._broken(error)  # the log decides: the next epoch begins with what is in it
+            self._fail([*batch.done, *[work for work, _ in batch.writes]], _NOT_NOW)
+            raise
         finally:
             commits.idle.set()
 
@@ -236,9 +242,6 @@ class Coordinator:
         except Exception as error:  # noqa: BLE001  whatever the error, the outcome of the append is unknown
             self._broken(error)
             self._fail(works, commits.closed or _NOT_NOW)
-        except BaseException:
-            self._fail(works, _NOT_NOW)
-            raise
         else:
             for work, change in batch.writes:
                 if commits.closed is None:
@@ -423,7 +426,9 @@ class Coordinator:
         sent = self._lease.sending()
         try:
             answer = await services.store.serve(CLAIMS, services.node_id, services.boot, last_node=last_node)
-        except MetadataUnavailable:
+        except MetadataError as error:
+            if not isinstance(error, MetadataUnavailable):
+                self._hooks.claims_failed(error)
             message = "nothing can be claimed while Redis does not answer; try again"
             raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, message) from None
         if answer.status is ServeStatus.HELD and answer.holder is not None:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, cast
 
 import pytest
 
-from metadata import MetadataUnavailable, Reason
+from metadata import MetadataError, MetadataProtocolError, MetadataUnavailable, Reason
 from metadata.nodes import ServeStatus
 from sidecar.access.prospects import Prospect
 from sidecar.changelog import MASTER_SLOT, Entry, Key, Kind, Record, View, claim_key
@@ -50,6 +50,7 @@ class Node:
         self.now = 100.0
         self.redis: ServeStatus | None = ServeStatus.GRANTED
         self.holder = 1
+        self.redis_error: MetadataError = MetadataUnavailable(Reason.TIMEOUT, "gone")
         self.asked_redis = 0
         self.handed_over: list[Any] = []
         self.log: list[Record] = []
@@ -102,7 +103,7 @@ class Node:
         self.asked_redis += 1
         await asyncio.sleep(0)
         if self.redis is None:
-            raise MetadataUnavailable(Reason.TIMEOUT, "gone")
+            raise self.redis_error
         holder = None if self.redis is ServeStatus.SETTLING else SimpleNamespace(node_id=self.holder)
         return SimpleNamespace(status=self.redis, holder=holder)
 
@@ -324,10 +325,13 @@ async def test_a_node_that_shuts_down_writes_what_is_under_way_and_hands_the_rig
 # Claims -------------------------------------------------------------------------------------------------------------
 
 
-async def test_no_claim_is_granted_while_redis_is_silent_and_owners_keep_what_they_own(serving: Node) -> None:
+@pytest.mark.parametrize("error", [MetadataUnavailable(Reason.TIMEOUT, "gone"), MetadataProtocolError("killed")])
+async def test_no_claim_is_granted_without_an_answer_of_redis_and_owners_keep_what_they_own(
+    serving: Node, error: MetadataError
+) -> None:
     asker, other = Connection(1), Connection(2, IDEMPOTENT)
     await serving.granted(asker, "a")
-    serving.redis = None
+    serving.redis, serving.redis_error = None, error
     for use in (
         serving.granted(asker, "b", b"t2"),
         serving.granted(other, "a", b"t3", mode=control.EXCLUSIVE_WITH_FENCING),
@@ -348,6 +352,24 @@ async def test_a_claim_that_cannot_be_written_is_not_granted(serving: Node) -> N
         await serving.granted(Connection(1), "a")
     await turns()
     assert serving.owners() == {}
+
+
+@pytest.mark.parametrize("step", ["touched", "decide", "stored"])
+async def test_a_defect_answers_what_waits_and_the_log_decides(
+    serving: Node, step: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await serving.granted(Connection(1), "a")
+
+    def fails(*_: object) -> None:
+        raise ValueError(step)
+
+    monkeypatch.setattr(serving.room.claims, step, fails)
+    async with asyncio.timeout(1):
+        with pytest.raises(KafkaError):
+            await asyncio.gather(serving.granted(Connection(2), "b", b"t2"), serving.room.release(b"t1"))
+    monkeypatch.undo()
+    assert not serving.room.coordinates
+    assert str(serving.failures[-1]) == step
 
 
 async def test_claims_of_a_connection_end_with_it(serving: Node) -> None:
