@@ -15,12 +15,11 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
-from metadata import MetadataUnavailable
 from metadata.ownership import AccessMode
 from sidecar.access.prospects import Look, Prospect
 from sidecar.access.rules import MODES
-from sidecar.changelog import ChangelogError
 from sidecar.dedup.reply import Reply
+from sidecar.exclusive.answers import FAILURES
 from sidecar.exclusive.governed_topics import GovernedTopics
 from sidecar.exclusive.offers import NO_BATCH, Offer
 from sidecar.exclusive.partitions import PartitionedTopic, Topic
@@ -29,12 +28,10 @@ from sidecar.forwarder.outcome import Outcome
 from sidecar.ownership.state import Claimant, Holder
 from sidecar.ownership.step import Act
 from sidecar.policy.policies import Scope
-from sidecar.protocol.caller import UpstreamError
 from sidecar.protocol.errors import ErrorCode, KafkaError
 from sidecar.v1 import control_pb2 as control
 
 _EMPTY: Final = memoryview(b"")
-_UNAVAILABLE: Final = (MetadataUnavailable, UpstreamError, ChangelogError, TimeoutError)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -224,7 +221,7 @@ class TopicOwners:
             await part.give_up(claim.claimant.session if holder is None else holder.session)
         except KafkaError as error:
             return refused(claim.claimant, error.code, error.message)
-        except _UNAVAILABLE as error:
+        except FAILURES as error:
             return Look(Prospect.REFUSED, control.UNAVAILABLE, f"{claim.topic} cannot be released now: {error}")
         return _READY
 

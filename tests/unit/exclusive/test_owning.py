@@ -5,14 +5,17 @@ from __future__ import annotations
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
+from unittest.mock import AsyncMock
 
 import pytest
 
+from metadata import MetadataProtocolError
 from metadata.ownership import AccessMode
 from sidecar.access.prospects import Look, Prospect
 from sidecar.exclusive.owning import TopicClaim, TopicOwners, refused
 from sidecar.policy.policies import PolicyBook, Scope
 from sidecar.protocol.errors import ErrorCode, KafkaError
+from sidecar.takeover.takeover import LostRaceError
 from sidecar.v1 import control_pb2 as control
 from tests.unit.exclusive.paper_cluster import GRACE_S, TOPIC, Client, Cluster, Node, cluster
 from tests.wait import wait_until
@@ -229,6 +232,16 @@ async def test_a_release_that_kafka_does_not_take() -> None:
         found = await its.release(claim(owner))
         assert (found.prospect, found.error) == (Prospect.REFUSED, control.UNAVAILABLE)
         assert "cannot be released now" in found.message
+
+
+@pytest.mark.parametrize("error", [LostRaceError("it kept changing"), MetadataProtocolError("killed")])
+async def test_a_release_that_fails_leaves_the_ownership(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with cluster() as paper:
+        node, its, owner = await owned(paper)
+        monkeypatch.setattr(node.whole, "_release", AsyncMock(side_effect=error))
+        found = await its.release(claim(owner))
+        assert (found.prospect, found.error) == (Prospect.REFUSED, control.UNAVAILABLE)
+        assert its.generation(claim(owner)) == 1
 
 
 async def test_a_further_connection_keeps_the_ownership() -> None:
