@@ -75,7 +75,7 @@ class Connection:
         """Not looked at."""
 
     def answer_ready(self, exchange: AmendedExchange) -> None:
-        self.told = b"".join(exchange.take_answer())
+        self.told = b"".join(exchange.parts or ())
 
     def error_answered(self, _exchange: AmendedExchange, code: int) -> None:
         self.error = code

@@ -123,7 +123,7 @@ class Connection:
         """Not looked at."""
 
     def answer_ready(self, exchange: Exchange) -> None:
-        self.answer = b"".join(exchange.take_answer())
+        self.answer = b"".join(exchange.parts or ())
 
 
 class Client:
