@@ -470,15 +470,21 @@ class Ownerships:
         self._changed(claim_key("", control.Resource(topic=topic, partition=partition)))
 
     async def hear(self) -> None:
-        """Carry out what the coordinator reports. Runs until cancelled."""
+        """Carry out what the coordinator reports, in slices: one claim may depose thousands. Runs until cancelled."""
+        heard = 0
         while True:
             match await self._rooms.coordinator.events.get():
                 case News(token, lost):
                     self._token_changed(token, lost)
+                    heard += len(lost)
                 case Sever(connection):
                     client = self._clients.get(connection)
                     if client is not None:
                         client.sever()
+            heard += 1
+            if heard >= AT_ONCE:
+                heard = 0
+                await asyncio.sleep(0)
 
     def _token_changed(self, token: bytes, lost: Collection[Key]) -> None:
         claims = self.sets.get(token)

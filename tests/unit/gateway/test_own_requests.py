@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
+from itertools import pairwise
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 from uuid import UUID
@@ -30,6 +31,7 @@ from sidecar.protocol.errors import ErrorCode, KafkaError
 from sidecar.protocol.ids import Offset
 from sidecar.protocol.primitives import I32
 from sidecar.protocol.session import Caller, Session
+from sidecar.resources.claims import News, Sever
 from sidecar.resources.requests import ClaimVerdict
 from sidecar.v1 import control_pb2 as control
 from tests.sim.host import Host
@@ -544,6 +546,22 @@ def test_a_watch_keeps_a_place_and_reports_the_promotion(play: Any) -> None:
         asked = asyncio.get_running_loop().time()
         assert (await first.watch(B, 30.0)).changed == []
         assert 29 < asyncio.get_running_loop().time() - asked < 31
+
+    play(story)
+
+
+def test_what_the_coordinator_reports_of_thousands_of_requests_is_carried_out_in_slices(play: Any) -> None:
+    async def story(node: Node) -> None:
+        events, clients = node.coordinator.events, [Client(node) for _ in range(1_000)]
+        for client in clients:
+            events.put_nowait(News(A, ()))
+            events.put_nowait(Sever(client.connection_id))
+        left = [events.qsize()]
+        while left[-1]:
+            await asyncio.sleep(0)
+            left.append(events.qsize())
+        assert max(before - after for before, after in pairwise(left)) <= 100
+        assert not any(client.is_open for client in clients)
 
     play(story)
 
