@@ -4,7 +4,8 @@
 
 kio has a class for each version of a message. A table has one line for each field, with the versions that have it. Of
 an API it holds the versions up to the one that is named here: those that a node serves to clients, and those of its own
-requests. Tagged fields are left out: whoever reads a table keeps them as bytes (`sidecar.protocol.schema`).
+requests. Tagged fields are left out: whoever reads a table keeps them as bytes (`sidecar.protocol.schema`). What kio
+does not have yet is in `tools/definitions/`.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ from functools import cache
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from tools import definitions
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -36,7 +39,7 @@ MODULES: Final = {
     "cluster": (
         "Who is there: brokers, coordinators and the leaders of partitions.",
         {
-            "api_versions": 4, "metadata": 13, "find_coordinator": 6, "describe_cluster": 2,
+            "api_versions": 5, "metadata": 13, "find_coordinator": 6, "describe_cluster": 2,
             "describe_topic_partitions": 0,
         },
     ),
@@ -159,14 +162,18 @@ of the versions since. The dropped version 0 of DescribeLogDirs had the fields o
 
 @cache
 def entity(package: str, version: int, side: str) -> Any:
-    """The class of a request or response in kio. Raises `ModuleNotFoundError` where it has no such version."""
+    """The class of a request or response in kio, or one like it. Raises `ModuleNotFoundError` for no such version."""
+    if definitions.versions(package) is not None:
+        return definitions.entity(package, version, side)
     module = importlib.import_module(f"kio.schema.{package}.v{version}.{side}")
     found: list[Any] = [each for each in vars(module).values() if dataclasses.is_dataclass(each)]
     return next(each for each in found if each.__module__ == module.__name__ and each.__type__.name == side)
 
 
 def known(package: str, last: int) -> list[int]:
-    """The versions that kio has, up to `last`."""
+    """The versions that kio has, or `definitions`, up to `last`."""
+    if (defined := definitions.versions(package)) is not None:
+        return [version for version in defined if version <= last]
     home = Path(str(importlib.import_module(f"kio.schema.{package}").__file__)).parent
     return [version for version in range(last + 1) if (home / f"v{version}").is_dir()]
 

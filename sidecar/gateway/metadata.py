@@ -1,4 +1,4 @@
-"""ApiVersions (0-4), Metadata (0-13), FindCoordinator (0-6), DescribeCluster (0-2): answered with nodes instead of
+"""ApiVersions (0-5), Metadata (0-13), FindCoordinator (0-6), DescribeCluster (0-2): answered with nodes instead of
 brokers.
 
 Clients see the live nodes as the brokers of the cluster, at the addresses that the nodes publish for the client's
@@ -27,7 +27,7 @@ from sidecar.network.slices import in_slices
 from sidecar.network.tasks import Tasks
 from sidecar.protocol import api_versions, limits, metadata
 from sidecar.protocol.api import OWN_KEYS, OWN_SOFTWARE
-from sidecar.protocol.api_versions import VersionRange
+from sidecar.protocol.api_versions import NamedBroker, VersionRange
 from sidecar.protocol.caller import CoordinatorKind, UpstreamError
 from sidecar.protocol.calls.admin import FEATURES
 from sidecar.protocol.errors import ErrorCode, KafkaError
@@ -43,6 +43,8 @@ _MANY_KEYS_FROM = 4
 _FOUND = "NONE"
 """A broker's message beside a coordinator before version 4; later it is empty (`KafkaApis`)."""
 _LOOKUPS_AT_ONCE = 64
+_ALL_FEATURES_FROM = max(FEATURES)
+"""The first version of ApiVersions whose answers name all features; in later ones they are the same."""
 _FEATURES_S = 30.0
 """Seconds between two requests for the cluster's features, which only an operator changes."""
 _LISTENER_NOT_FOUND_FROM = 6
@@ -64,16 +66,21 @@ class ClusterApi:
 
     def handle_api_versions(self, client: Client, request: Request) -> None:
         """Answer ApiVersions. Hot: every connection begins with it, and no broker has to be asked."""
-        client.software = api_versions.decode_request(
+        client.software, named = api_versions.decode_request(
             request.frame.buffer, request.body, request.frame.end, request.version
         )
         exchange = Exchange(client.connection, request)
         client.connection.expect(exchange)
+        if client.is_known:  # before a login, brokers do not look at what a client means
+            error = named.refusal_by(NamedBroker(self._upstream.view.cluster_id, self._nodes.me.id))
+            if error:
+                exchange.answer([api_versions.encode_answer(request.correlation_id, request.version, [], error=error)])
+                return
         served = self.served if client.login is None else with_logins(self.served)
         ranges = [*served, *_OWN_RANGES] if client.software.name.startswith(OWN_SOFTWARE) else served
         features = api_versions.NO_FEATURES
         if api_versions.may_announce_features(self.served):
-            features = self._features.get(request.version, features)
+            features = self._features.get(min(request.version, _ALL_FEATURES_FROM), features)
             self._keep_features()
         exchange.answer([api_versions.encode_answer(request.correlation_id, request.version, ranges, features)])
 

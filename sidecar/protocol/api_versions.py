@@ -1,8 +1,10 @@
-"""ApiVersions, api key 18, versions 0 to 4 (KIP-35, KIP-511).
+"""ApiVersions, api key 18, versions 0 to 5 (KIP-35, KIP-511, KIP-1242).
 
 The answer's header is always version 0. A request of an unknown version is answered in version 0 with error 35. The
 features of the cluster (KIP-584) are copied from a broker as bytes, without being read.
 """
+
+from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import lru_cache
@@ -29,12 +31,32 @@ class ClientSoftware(NamedTuple):
     version: str = ""
 
 
-def decode_request(buffer: Octets, body: int, end: int, version: int) -> ClientSoftware:
-    """Return the client's software. A name that is not UTF-8 raises `MalformedFrameError`."""
+_NO_NODE: Final = -1
+
+
+class NamedBroker(NamedTuple):
+    """The broker that a client means by its connection, from version 5 on (KIP-1242); by default it names none."""
+
+    cluster_id: str | None = None
+    node_id: int = _NO_NODE
+
+    def refusal_by(self, me: NamedBroker) -> ErrorCode:
+        """Return the error that `me` answers, as a broker: 129 makes a client begin anew at its bootstrap servers."""
+        if (self.cluster_id is None) != (self.node_id == _NO_NODE):
+            return ErrorCode.INVALID_REQUEST
+        is_other = self.cluster_id is not None and self != me
+        return ErrorCode.REBOOTSTRAP_REQUIRED if is_other else ErrorCode.NONE
+
+
+def decode_request(buffer: Octets, body: int, end: int, version: int) -> tuple[ClientSoftware, NamedBroker]:
+    """Return the client's software, and the broker that it means. A name that is not UTF-8 raises
+    `MalformedFrameError`.
+    """
     if version < 3:
-        return ClientSoftware()
+        return ClientSoftware(), NamedBroker()
     found = API_VERSIONS.decode_request(buffer, body, end, version)
-    return ClientSoftware(found["client_software_name"], found["client_software_version"])
+    software = ClientSoftware(found["client_software_name"], found["client_software_version"])
+    return software, NamedBroker(found["cluster_id"], found["node_id"]) if version >= 5 else NamedBroker()
 
 
 NO_FEATURES: Final = b"\0"

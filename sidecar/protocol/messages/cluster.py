@@ -13,6 +13,8 @@ from sidecar.protocol.schema import Array, Field, Message, Nullable, Record
 API_VERSIONS: Final = Message(ApiKey.API_VERSIONS, 3, Record(
     client_software_name=Field(TEXT, since=3),
     client_software_version=Field(TEXT, since=3),
+    cluster_id=Field(NULLABLE_TEXT, since=5),
+    node_id=Field(INT32, since=5),
 ), Record(
     error_code=INT16,
     api_keys=Array(Record(api_key=INT16, min_version=INT16, max_version=INT16)),

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from sidecar.local import Kafka, KafkaConfig
 from tests.kafka.gateway.answers import codes
 from tests.kafka.gateway.requests import request
 from tests.kafka.gateway.virtual import VirtualCluster
@@ -13,7 +14,6 @@ from tests.wait import wait_for
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from sidecar.local import Kafka
     from tests.conftest import Unique
     from tests.services import Services
 
@@ -66,6 +66,22 @@ def groups_of_several_coordinators(kafka_cluster: Kafka, unique: Unique) -> Call
         return list(names)
 
     return draw
+
+
+@pytest.fixture(scope="session")
+def newest_kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kafka]:
+    """A broker of the newest Kafka, which has groups of Kafka Streams and share groups switched on."""
+    with Kafka(tmp_path_factory.mktemp("newest"), KafkaConfig(version="4.4.0")) as kafka:
+        create_internal_topics(kafka.bootstrap)
+        yield kafka
+
+
+@pytest.fixture(scope="module")
+def newest(newest_kafka: Kafka) -> Iterator[VirtualCluster]:
+    """A node in front of it, numbered 7."""
+    with VirtualCluster(newest_kafka.bootstrap, first_id=7) as cluster:
+        yield cluster
+        assert cluster.events.rejected == cluster.events.failed == cluster.events.crashed == []
 
 
 @pytest.fixture(scope="module")

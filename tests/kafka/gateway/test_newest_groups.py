@@ -9,13 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from sidecar.local import Kafka, KafkaConfig
 from sidecar.protocol.errors import ErrorCode
 from tests.kafka.gateway.by_id import create
-from tests.kafka.gateway.conftest import create_internal_topics
 from tests.kafka.gateway.requests import request
 from tests.kafka.gateway.test_shadows import Topics
-from tests.kafka.gateway.virtual import VirtualCluster
 from tests.raw import RawClient
 from tests.wait import wait_for
 
@@ -23,19 +20,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tests.conftest import Unique
+    from tests.kafka.gateway.virtual import VirtualCluster
 
 pytestmark = pytest.mark.slow
 PARTITIONS = 2
-
-
-@pytest.fixture(scope="module")
-def newest(tmp_path_factory: pytest.TempPathFactory) -> Iterator[VirtualCluster]:
-    """A node in front of a broker that has these groups switched on, as they are since 4.2."""
-    with Kafka(tmp_path_factory.mktemp("newest"), KafkaConfig(version="4.4.0")) as kafka:
-        create_internal_topics(kafka.bootstrap)
-        with VirtualCluster(kafka.bootstrap) as cluster:
-            yield cluster
-            assert cluster.events.rejected == cluster.events.failed == cluster.events.crashed == []
 
 
 @pytest.fixture

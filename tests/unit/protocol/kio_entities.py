@@ -13,14 +13,11 @@ from typing import Any
 
 from hypothesis import strategies as st
 from kio.schema.errors import ErrorCode
-from kio.schema.index import api_key_map
 from kio.serial import entity_reader, entity_writer
 
 from sidecar.protocol.metadata import PADDING
 from tools import messages as generator
-
-PACKAGES = api_key_map
-"""By key of an API, its package in `kio.schema`."""
+from tools.definitions import PACKAGES
 
 
 def entity(key: int, version: int, side: str) -> Any:

@@ -10,14 +10,14 @@ from hypothesis import strategies as st
 
 from sidecar.gateway.apis.table import APIS, NEWEST, NOT_SERVED, served_versions
 from sidecar.protocol import api_versions
-from sidecar.protocol.api_versions import ClientSoftware, VersionRange
+from sidecar.protocol.api_versions import ClientSoftware, NamedBroker, VersionRange
 from sidecar.protocol.calls.admin import FEATURES, ServedVersions
 from sidecar.protocol.messages.cluster import API_VERSIONS
 from sidecar.protocol.primitives import MalformedFrameError
 from tests.unit.protocol import kio_entities as kio
 from tests.unit.protocol.examples import examples
 
-every_version = pytest.mark.parametrize("version", range(5))
+every_version = pytest.mark.parametrize("version", range(6))
 _I16 = st.integers(-(2**15), 2**15 - 1)
 _RANGES = st.lists(st.builds(VersionRange, _I16, _I16, _I16), max_size=80)
 
@@ -28,11 +28,12 @@ _RANGES = st.lists(st.builds(VersionRange, _I16, _I16, _I16), max_size=80)
 def test_a_request_tells_the_clients_software_from_version_3_on(version: int, data: st.DataObject) -> None:
     request = data.draw(kio.messages(kio.entity(18, version, "request")))
     frame = kio.request_frame(request)
-    found = api_versions.decode_request(frame, kio.body_at(), len(frame), version)
+    software, named = api_versions.decode_request(frame, kio.body_at(), len(frame), version)
+    assert named == (NamedBroker(request.cluster_id, request.node_id) if version >= 5 else NamedBroker())
     if version < 3:
-        assert found == ClientSoftware()
+        assert software == ClientSoftware()
     else:
-        assert found == ClientSoftware(request.client_software_name, request.client_software_version)
+        assert software == ClientSoftware(request.client_software_name, request.client_software_version)
         for size in range(kio.body_at(), len(frame)):
             with pytest.raises(MalformedFrameError):
                 api_versions.decode_request(frame, kio.body_at(), size, version)
