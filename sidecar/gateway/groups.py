@@ -29,7 +29,7 @@ from sidecar.gateway.access.asked import Divided
 from sidecar.gateway.access.groups import NOT_EXPANDED, committed, not_beaten
 from sidecar.gateway.client import Client
 from sidecar.gateway.coordinators import Coordinators
-from sidecar.gateway.offset_fetch import GuardedCursors
+from sidecar.gateway.guarded_cursors import GuardedCursors
 from sidecar.gateway.shadow_rules import ShadowRule
 from sidecar.network.framing import Frame
 from sidecar.network.request import Exchange, Request

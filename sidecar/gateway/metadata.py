@@ -1,5 +1,4 @@
-"""ApiVersions (0-5), Metadata (0-13), FindCoordinator (0-6), DescribeCluster (0-2): answered with nodes instead of
-brokers.
+"""ApiVersions (0-5) and Metadata (0-13): answered with nodes instead of brokers.
 
 Clients see the live nodes as the brokers of the cluster, at the addresses that the nodes publish for the client's
 listener (KIP-103): replicas = in-sync replicas = [leader], the controller is the node with the lowest number, the
@@ -18,31 +17,19 @@ from sidecar.cluster.nodes import NodeDirectory, Placement
 from sidecar.cluster.resolver import INTERNAL_PREFIX, NameResolver, TopicKind
 from sidecar.cluster.upstream import KafkaUpstream
 from sidecar.cluster.view import NO_LEADER
-from sidecar.gateway import asking
 from sidecar.gateway.client import Client
 from sidecar.gateway.logins import with_logins
-from sidecar.gateway.write_rights import refused_transaction
 from sidecar.network.request import Exchange, Request
 from sidecar.network.slices import in_slices
 from sidecar.network.tasks import Tasks
 from sidecar.protocol import api_versions, limits, metadata
 from sidecar.protocol.api import OWN_KEYS, OWN_SOFTWARE
 from sidecar.protocol.api_versions import NamedBroker, VersionRange
-from sidecar.protocol.caller import CoordinatorKind, UpstreamError
 from sidecar.protocol.calls.admin import FEATURES
-from sidecar.protocol.errors import ErrorCode, KafkaError
-from sidecar.protocol.messages import cluster
+from sidecar.protocol.errors import ErrorCode
 from sidecar.protocol.metadata import Broker, ClusterState, MetadataRequest, PartitionState, TopicState
 from sidecar.protocol.primitives import RequestReader, new_tuple
-from sidecar.protocol.schema import Values
 
-_BROKER_ENDPOINTS = 1
-_CONTROLLER_ENDPOINTS = 2
-_MANY_KEYS_FROM = 4
-"""The first version of FindCoordinator that names many keys (KIP-699)."""
-_FOUND = "NONE"
-"""A broker's message beside a coordinator before version 4; later it is empty (`KafkaApis`)."""
-_LOOKUPS_AT_ONCE = 64
 _ALL_FEATURES_FROM = max(FEATURES)
 """The first version of ApiVersions whose answers name all features; in later ones they are the same."""
 _FEATURES_S = 30.0
@@ -201,7 +188,7 @@ class ClusterApi:
             if sliced >= limits.BOUNDS.turn:
                 sliced = 0
                 yield
-        return replace(state, brokers=_brokers(placement), controller=placement.controller, topics=tuple(topics))
+        return replace(state, brokers=brokers_of(placement), controller=placement.controller, topics=tuple(topics))
 
     def _virtual_topic(self, topic: TopicState, placement: Placement, version: int) -> TopicState:
         """The topic with nodes as leaders. The node that serves a governed topic leads it; if that node lacks the
@@ -226,79 +213,9 @@ class ClusterApi:
                 partitions.append(p)
         return replace(topic, partitions=tuple(partitions))
 
-    async def handle_find_coordinator(self, client: Client, exchange: Exchange, request: Request) -> None:
-        """Answer with the node that represents the coordinator, or with upstream's error."""
-        message = cluster.FIND_COORDINATOR
-        fields = message.decode_request(request.frame.buffer, request.body, request.frame.end, request.version)
-        kind: int = fields.get("key_type", CoordinatorKind.GROUP)
-        has_many = request.version >= _MANY_KEYS_FROM
-        keys: list[str] = [*dict.fromkeys(fields["coordinator_keys"])] if has_many else [fields["key"]]
-        found: list[Values] = []
-        for first in range(0, len(keys), _LOOKUPS_AT_ONCE):
-            some = keys[first : first + _LOOKUPS_AT_ONCE]
-            found += await asyncio.gather(*(self._find_coordinator(client, key, kind) for key in some))
-        if not has_many and not found[0]["error_code"]:
-            found[0]["error_message"] = _FOUND
-        values = {"coordinators": found} if has_many else found[0]
-        await asking.answer(exchange, message, values)
 
-    async def _find_coordinator(self, client: Client, key: str, kind: int) -> Values:
-        error, reason = await self._coordinator_error(key, kind)
-        placement = self._nodes.at(client.listener)
-        node = None if error else placement.nodes[placement.of_key(key.encode())]
-        return {
-            "key": key,
-            "error_code": error,
-            "error_message": reason,
-            "node_id": node.id if node else -1,
-            "host": node.host if node else "",
-            "port": node.port if node else -1,
-        }
-
-    async def _coordinator_error(self, key: str, kind: int) -> tuple[int, str]:
-        if kind not in (CoordinatorKind.GROUP, CoordinatorKind.TRANSACTION):
-            return ErrorCode.INVALID_REQUEST, f"coordinators of type {kind} are not served"
-        if kind == CoordinatorKind.TRANSACTION and (refused := refused_transaction(key)) is not None:
-            return refused.code, refused.message
-        self._upstream.forget_coordinator(key, CoordinatorKind(kind))
-        try:
-            await self._upstream.coordinator(key, CoordinatorKind(kind))
-        except KafkaError as error:
-            return error.code, error.message
-        except UpstreamError:
-            return ErrorCode.COORDINATOR_NOT_AVAILABLE, "Kafka cannot be asked now"  # its text would name a broker
-        return ErrorCode.NONE, ""
-
-    async def handle_describe_cluster(self, client: Client, exchange: Exchange, request: Request) -> None:
-        """DescribeCluster (KIP-700): Metadata without topics."""
-        message = cluster.DESCRIBE_CLUSTER
-        fields = message.decode_request(request.frame.buffer, request.body, request.frame.end, request.version)
-        operations = fields["include_cluster_authorized_operations"]
-        endpoints = fields.get("endpoint_type", _BROKER_ENDPOINTS)
-        error = _endpoint_error(endpoints)
-        state = await self._upstream.metadata(MetadataRequest((), False, include_cluster_operations=operations))
-        placement = self._nodes.at(client.listener)
-        described = {
-            "error_code": error,
-            "error_message": "only brokers can be described through a sidecar" if error else None,
-            "endpoint_type": endpoints,
-            "cluster_id": state.cluster_id or "",
-            "controller_id": placement.controller,
-            "brokers": [] if error else [_described(broker) for broker in _brokers(placement)],
-            "cluster_authorized_operations": state.operations,
-        }
-        exchange.answer([message.encode_answer(request.version, request.correlation_id, described)])
-
-
-def _endpoint_error(endpoints: int) -> int:
-    """A broker's error for an endpoint type other than brokers; 0 for brokers (KIP-919)."""
-    if endpoints == _BROKER_ENDPOINTS:
-        return ErrorCode.NONE
-    is_known = endpoints == _CONTROLLER_ENDPOINTS
-    return ErrorCode.MISMATCHED_ENDPOINT_TYPE if is_known else ErrorCode.UNSUPPORTED_ENDPOINT_TYPE
-
-
-def _brokers(placement: Placement) -> tuple[Broker, ...]:
+def brokers_of(placement: Placement) -> tuple[Broker, ...]:
+    """The nodes, as clients see them."""
     return tuple(Broker(node.id, node.host, node.port) for node in placement.nodes.values())
 
 
@@ -306,7 +223,3 @@ def _unreadable(topic: TopicState, *, by_id: bool) -> TopicState:
     """The answer for a topic that a client may not describe: without id if requested by name, and the reverse."""
     hidden = replace(topic, error=ErrorCode.TOPIC_AUTHORIZATION_FAILED, internal=False, partitions=())
     return replace(hidden, name="") if by_id else replace(hidden, topic_id=UUID(int=0))
-
-
-def _described(broker: Broker) -> Values:
-    return {"broker_id": broker.id, "host": broker.host, "port": broker.port, "rack": broker.rack}

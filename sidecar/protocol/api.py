@@ -107,10 +107,3 @@ def api_name(key: int) -> str:
         return ApiKey(key).name.title().replace("_", "")
     except ValueError:
         return f"api key {key}"
-
-
-OWN: Final = ApiKey.OWN
-RELEASE: Final = ApiKey.RELEASE
-DESCRIBE_OWNERS: Final = ApiKey.DESCRIBE_OWNERS
-LAST_SEQUENCE: Final = ApiKey.LAST_SEQUENCE
-WATCH: Final = ApiKey.WATCH

@@ -5,12 +5,7 @@ from sidecar.gateway.apis.spec import ApiKey, ApiSpec, Route
 from sidecar.gateway.produce import ProduceApi
 
 SPEC = ApiSpec(
-    ApiKey.PRODUCE,
-    (3, 13),
-    Route.LEADERS,
-    PerTopic(Operation.WRITE),
+    ApiKey.PRODUCE, (3, 13), Route.LEADERS, PerTopic(Operation.WRITE),
     hot=lambda row, of: ProduceApi(of.upstream, of.nodes, of.resolver, of.sessions, of.tasks, row.shadow).handle,
-    reason="newest known; advertised from 0 as librdkafka needs it (KAFKA-18659)",
-    advertised_first=0,
-    flexible_since=9,
-)
+    reason="newest known; advertised from 0 as librdkafka needs it (KAFKA-18659)", advertised_first=0, flexible_since=9,
+)  # fmt: skip

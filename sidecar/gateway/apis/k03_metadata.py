@@ -86,10 +86,6 @@ def _metadata(asking: Asking) -> Divided | None:
 
 
 SPEC = ApiSpec(
-    ApiKey.METADATA,
-    (0, 13),
-    Route.LOCAL,
-    Asked(_metadata, _uncreatable, lambda fields: ids_in(fields["topics"])),
-    ShadowRule.SHOWN,
-    cold=lambda _, of: of.cluster.handle_metadata,
-)
+    ApiKey.METADATA, (0, 13), Route.LOCAL, Asked(_metadata, _uncreatable, lambda fields: ids_in(fields["topics"])),
+    ShadowRule.SHOWN, cold=lambda _, of: of.cluster.handle_metadata,
+)  # fmt: skip

@@ -1,4 +1,4 @@
-"""OffsetCommit (2-10), relayed without cursors that the client may not touch (`offset_fetch.GuardedCursors`)."""
+"""OffsetCommit (2-10), relayed without cursors that the client may not touch (`guarded_cursors`)."""
 
 from sidecar.gateway.access.asked import Asked, ids_in
 from sidecar.gateway.access.groups import offset_commit
@@ -6,11 +6,6 @@ from sidecar.gateway.apis.spec import ApiKey, ApiSpec, OneKey, Route, ShadowRule
 from sidecar.gateway.groups import without_guarded
 
 SPEC = ApiSpec(
-    ApiKey.OFFSET_COMMIT,
-    (2, 10),
-    Route.GROUP,
-    Asked(offset_commit, ids=lambda fields: ids_in(fields["topics"])),
-    ShadowRule.OWN,
-    OneKey(by_partition=True, divide=without_guarded),
-    links=SharedLinks(since=3),
-)
+    ApiKey.OFFSET_COMMIT, (2, 10), Route.GROUP, Asked(offset_commit, ids=lambda fields: ids_in(fields["topics"])),
+    ShadowRule.OWN, OneKey(by_partition=True, divide=without_guarded), links=SharedLinks(since=3),
+)  # fmt: skip

@@ -22,11 +22,7 @@ def _outcome(body: bytes) -> int | None:
 
 
 SPEC = ApiSpec(
-    ApiKey.OWN,
-    (0, 0),
-    Route.LOCAL,
-    Open("it asks for rights on what it names"),
-    audit=OwnAudited(_claimed, _outcome),
+    ApiKey.OWN, (0, 0), Route.LOCAL, Open("it asks for rights on what it names"), audit=OwnAudited(_claimed, _outcome),
     cold=lambda row, of: of.own[row.key],
     reason="the node that serves a topic grants it, one node of all the free strings and readers; others name it",
-)
+)  # fmt: skip

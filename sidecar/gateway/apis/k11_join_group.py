@@ -10,11 +10,6 @@ def _not_joined(asking: Asking) -> Values:
 
 
 SPEC = ApiSpec(
-    ApiKey.JOIN_GROUP,
-    (0, 9),
-    Route.GROUP,
-    Asked(takes(Operation.READ, ResourceType.GROUP, _not_joined)),
-    ShadowRule.OWN,
-    OneKey(),
-    links=SharedLinks(since=2, waits=True),
-)
+    ApiKey.JOIN_GROUP, (0, 9), Route.GROUP, Asked(takes(Operation.READ, ResourceType.GROUP, _not_joined)),
+    ShadowRule.OWN, OneKey(), links=SharedLinks(since=2, waits=True),
+)  # fmt: skip

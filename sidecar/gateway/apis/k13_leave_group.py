@@ -4,11 +4,6 @@ from sidecar.gateway.access.asked import Asked, Operation, ResourceType, takes
 from sidecar.gateway.apis.spec import ApiKey, ApiSpec, OneKey, Route, ShadowRule, SharedLinks
 
 SPEC = ApiSpec(
-    ApiKey.LEAVE_GROUP,
-    (0, 5),
-    Route.GROUP,
-    Asked(takes(Operation.READ, ResourceType.GROUP)),
-    ShadowRule.UNNAMED,
-    OneKey(),
-    links=SharedLinks(since=1),
-)
+    ApiKey.LEAVE_GROUP, (0, 5), Route.GROUP, Asked(takes(Operation.READ, ResourceType.GROUP)), ShadowRule.UNNAMED,
+    OneKey(), links=SharedLinks(since=1),
+)  # fmt: skip

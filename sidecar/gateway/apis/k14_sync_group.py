@@ -12,11 +12,6 @@ def _sync_group(asking: Asking) -> Divided | None:
 
 
 SPEC = ApiSpec(
-    ApiKey.SYNC_GROUP,
-    (0, 5),
-    Route.GROUP,
-    Asked(_sync_group),
-    ShadowRule.OWN,
-    OneKey(),
+    ApiKey.SYNC_GROUP, (0, 5), Route.GROUP, Asked(_sync_group), ShadowRule.OWN, OneKey(),
     links=SharedLinks(since=1, waits=True),
-)
+)  # fmt: skip

@@ -17,11 +17,6 @@ def _list_groups(asking: Asking) -> Divided | None:
 
 
 SPEC = ApiSpec(
-    ApiKey.LIST_GROUPS,
-    (0, 5),
-    Route.ALL_BROKERS,
-    Asked(_list_groups),
-    ShadowRule.UNNAMED,
-    Listed("groups", "group_id"),
-    reason="newest known; 5 has group types, which kafka-groups shows",
-)
+    ApiKey.LIST_GROUPS, (0, 5), Route.ALL_BROKERS, Asked(_list_groups), ShadowRule.UNNAMED,
+    Listed("groups", "group_id"), reason="newest known; 5 has group types, which kafka-groups shows",
+)  # fmt: skip

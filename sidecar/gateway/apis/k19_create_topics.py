@@ -53,11 +53,6 @@ def _refusal(_resolver: NameResolver, _client: Client, _name: str, topic: Any) -
 
 
 SPEC = ApiSpec(
-    ApiKey.CREATE_TOPICS,
-    (2, 7),
-    Route.CONTROLLER,
-    Asked(_create_topics),
-    ShadowRule.TAKEN,
-    Change("topics", "topics", _refusal, _refused_anyway),
-    Audited(named("topics"), codes("topics")),
-)
+    ApiKey.CREATE_TOPICS, (2, 7), Route.CONTROLLER, Asked(_create_topics), ShadowRule.TAKEN,
+    Change("topics", "topics", _refusal, _refused_anyway), Audited(named("topics"), codes("topics")),
+)  # fmt: skip

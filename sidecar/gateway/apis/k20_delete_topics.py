@@ -125,11 +125,8 @@ def _names(answer: Values) -> dict[str, str | None]:
 
 
 SPEC = ApiSpec(
-    ApiKey.DELETE_TOPICS,
-    (1, 6),
-    Route.CONTROLLER,
+    ApiKey.DELETE_TOPICS, (1, 6), Route.CONTROLLER,
     Asked(_delete_topics, _undeletable, lambda fields: ids_in(fields.get("topics"))),
     form=Change("topic_names", "responses", _refusal, _refused_anyway, ("topics", _FIRST_BY_ID), reroutes=True),
-    audit=Audited(_deleted, codes("responses"), _names),
-    for_super_users=True,
-)
+    audit=Audited(_deleted, codes("responses"), _names), for_super_users=True,
+)  # fmt: skip

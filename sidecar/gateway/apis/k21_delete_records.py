@@ -6,9 +6,6 @@ from sidecar.gateway.tables import TablesApi
 
 _DELETE = PerTopic(Operation.DELETE)
 SPEC = ApiSpec(
-    ApiKey.DELETE_RECORDS,
-    (0, 2),
-    Route.LEADERS,
-    _DELETE,
+    ApiKey.DELETE_RECORDS, (0, 2), Route.LEADERS, _DELETE,
     hot=lambda row, of: TablesApi(of.upstream, of.resolver, of.tasks, _DELETE, row.shadow, of.purging).handle,
-)
+)  # fmt: skip

@@ -7,10 +7,6 @@ from sidecar.gateway.access.cluster import NO_PRODUCER
 from sidecar.gateway.apis.spec import ApiKey, ApiSpec, OneKey, Route, ShadowRule
 
 SPEC = ApiSpec(
-    ApiKey.END_TXN,
-    (0, 5),
-    Route.TRANSACTION,
-    Asked(takes(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, lambda _: NO_PRODUCER)),
-    ShadowRule.UNNAMED,
-    OneKey(),
-)
+    ApiKey.END_TXN, (0, 5), Route.TRANSACTION,
+    Asked(takes(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, lambda _: NO_PRODUCER)), ShadowRule.UNNAMED, OneKey(),
+)  # fmt: skip

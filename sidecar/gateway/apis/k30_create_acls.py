@@ -6,12 +6,8 @@ from sidecar.gateway.apis.audited import Audited, codes, rule
 from sidecar.gateway.apis.spec import ApiKey, ApiSpec, Route, ShadowRule
 
 SPEC = ApiSpec(
-    ApiKey.CREATE_ACLS,
-    (0, 3),
-    Route.CONTROLLER,
-    Asked(takes(Operation.ALTER, ResourceType.CLUSTER, refused_elements("creations", "results"))),
-    ShadowRule.OWN,
-    audit=Audited(lambda asked: map(rule, asked["creations"]), codes("results")),
-    for_super_users=True,
+    ApiKey.CREATE_ACLS, (0, 3), Route.CONTROLLER,
+    Asked(takes(Operation.ALTER, ResourceType.CLUSTER, refused_elements("creations", "results"))), ShadowRule.OWN,
+    audit=Audited(lambda asked: map(rule, asked["creations"]), codes("results")), for_super_users=True,
     changes_acls=True,
-)
+)  # fmt: skip

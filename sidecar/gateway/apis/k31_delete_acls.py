@@ -6,12 +6,8 @@ from sidecar.gateway.apis.audited import Audited, codes, rule
 from sidecar.gateway.apis.spec import ApiKey, ApiSpec, Route, ShadowRule
 
 SPEC = ApiSpec(
-    ApiKey.DELETE_ACLS,
-    (0, 3),
-    Route.CONTROLLER,
-    Asked(takes(Operation.ALTER, ResourceType.CLUSTER, refused_elements("filters", "filter_results"))),
-    ShadowRule.OWN,
+    ApiKey.DELETE_ACLS, (0, 3), Route.CONTROLLER,
+    Asked(takes(Operation.ALTER, ResourceType.CLUSTER, refused_elements("filters", "filter_results"))), ShadowRule.OWN,
     audit=Audited(lambda asked: (rule(acl, "_filter") for acl in asked["filters"]), codes("filter_results")),
-    for_super_users=True,
-    changes_acls=True,
-)
+    for_super_users=True, changes_acls=True,
+)  # fmt: skip

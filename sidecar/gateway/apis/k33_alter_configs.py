@@ -1,19 +1,13 @@
 """AlterConfigs (0-2): to the controller, without what is refused here (`configs`)."""
 
-from functools import partial
-
 from sidecar.gateway.access.asked import Asked, Operation
 from sidecar.gateway.access.topics import configs
 from sidecar.gateway.apis.audited import Audited, codes, settings
 from sidecar.gateway.apis.spec import ApiKey, ApiSpec, Route
-from sidecar.gateway.configs import ConfigsApi
+from sidecar.gateway.configs import AlteringApi
 
 SPEC = ApiSpec(
-    ApiKey.ALTER_CONFIGS,
-    (0, 2),
-    Route.BROKER_CONFIG,
-    Asked(configs(Operation.ALTER_CONFIGS, "responses")),
-    audit=Audited(settings, codes("responses")),
-    for_super_users=True,
-    cold=lambda row, of: partial(ConfigsApi(of.upstream, of.nodes, of.resolver).alter, row.message, row.shadow),
-)
+    ApiKey.ALTER_CONFIGS, (0, 2), Route.BROKER_CONFIG, Asked(configs(Operation.ALTER_CONFIGS, "responses")),
+    audit=Audited(settings, codes("responses")), for_super_users=True,
+    cold=lambda row, of: AlteringApi(of.upstream, of.resolver, row.message, row.shadow).handle,
+)  # fmt: skip

@@ -30,11 +30,7 @@ def _refusal(_resolver: NameResolver, _client: Client, _name: str, topic: Any) -
 
 
 SPEC = ApiSpec(
-    ApiKey.CREATE_PARTITIONS,
-    (0, 3),
-    Route.CONTROLLER,
-    Asked(_create_partitions),
+    ApiKey.CREATE_PARTITIONS, (0, 3), Route.CONTROLLER, Asked(_create_partitions),
     form=Change("topics", "results", _refusal, _refused_anyway, reroutes=True),
-    audit=Audited(named("topics"), codes("results")),
-    for_super_users=True,
-)
+    audit=Audited(named("topics"), codes("results")), for_super_users=True,
+)  # fmt: skip

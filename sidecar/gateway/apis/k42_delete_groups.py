@@ -17,13 +17,9 @@ def _may_name(claims: ReaderClaims, client: Client, group: str) -> KafkaError | 
 
 
 SPEC = ApiSpec(
-    ApiKey.DELETE_GROUPS,
-    (0, 2),
-    Route.GROUPS,
+    ApiKey.DELETE_GROUPS, (0, 2), Route.GROUPS,
     Asked(each_takes(Operation.DELETE, ResourceType.GROUP, ("groups_names", "results"), "group_id")),
-    ShadowRule.UNNAMED,
-    Keyed("groups_names", "results", "group_id", may_name=_may_name),
+    ShadowRule.UNNAMED, Keyed("groups_names", "results", "group_id", may_name=_may_name),
     Audited(named("groups_names"), codes("results")),
-    reason="3 adds messages to errors, about what nodes do not serve (StreamsGroupHeartbeat 1)",
-    newest=3,
-)
+    reason="3 adds messages to errors, about what nodes do not serve (StreamsGroupHeartbeat 1)", newest=3,
+)  # fmt: skip

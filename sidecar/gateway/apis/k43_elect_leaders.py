@@ -8,10 +8,6 @@ from sidecar.gateway.apis.spec import ApiKey, ApiSpec, Change, Route
 _ASKED, _ANSWERED = "topic_partitions", "replica_election_results"
 _NOT_ELECTED = refused_topics(_ASKED, _ANSWERED, NOT_ON_CLUSTER, "partition_result", "partition_id")
 SPEC = ApiSpec(
-    ApiKey.ELECT_LEADERS,
-    (0, 2),
-    Route.CONTROLLER,
-    Asked(takes(Operation.ALTER, ResourceType.CLUSTER, _NOT_ELECTED)),
-    form=Change(_ASKED, _ANSWERED),
-    audit=Audited(named(_ASKED, "topic"), codes(_ANSWERED, "partition_result")),
-)
+    ApiKey.ELECT_LEADERS, (0, 2), Route.CONTROLLER, Asked(takes(Operation.ALTER, ResourceType.CLUSTER, _NOT_ELECTED)),
+    form=Change(_ASKED, _ANSWERED), audit=Audited(named(_ASKED, "topic"), codes(_ANSWERED, "partition_result")),
+)  # fmt: skip

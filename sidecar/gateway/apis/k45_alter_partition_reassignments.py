@@ -46,11 +46,9 @@ async def _handle(
 
 
 SPEC = ApiSpec(
-    ApiKey.ALTER_PARTITION_REASSIGNMENTS,
-    (0, 1),
-    Route.LOCAL,
+    ApiKey.ALTER_PARTITION_REASSIGNMENTS, (0, 1), Route.LOCAL,
     Asked(takes(Operation.ALTER, ResourceType.CLUSTER, refused_topics("topics", "responses", NOT_ON_CLUSTER))),
     audit=Audited(named("topics"), codes("responses", "partitions")),
     cold=lambda row, of: partial(_handle, row.shadow, of.resolver),
     reason="always refused: it names brokers, which a virtual cluster does not show",
-)
+)  # fmt: skip

@@ -15,11 +15,7 @@ async def _handle(_client: Client, exchange: Exchange, request: Request) -> None
 
 
 SPEC = ApiSpec(
-    ApiKey.LIST_PARTITION_REASSIGNMENTS,
-    (0, 0),
-    Route.LOCAL,
-    Asked(takes(Operation.DESCRIBE, ResourceType.CLUSTER, refused_topics("topics", "topics", {}))),
-    ShadowRule.OWN,
-    cold=lambda _row, _of: _handle,
-    reason="always empty: a virtual cluster has no replicas to move",
-)
+    ApiKey.LIST_PARTITION_REASSIGNMENTS, (0, 0), Route.LOCAL,
+    Asked(takes(Operation.DESCRIBE, ResourceType.CLUSTER, refused_topics("topics", "topics", {}))), ShadowRule.OWN,
+    cold=lambda _row, _of: _handle, reason="always empty: a virtual cluster has no replicas to move",
+)  # fmt: skip

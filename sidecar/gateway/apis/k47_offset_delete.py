@@ -1,4 +1,4 @@
-"""OffsetDelete (0), relayed without cursors that the client may not touch (`offset_fetch.GuardedCursors`)."""
+"""OffsetDelete (0), relayed without cursors that the client may not touch (`guarded_cursors`)."""
 
 from functools import partial
 
@@ -9,10 +9,6 @@ from sidecar.gateway.groups import without_guarded
 
 _READABLE = partial(readable, empty_goes_on=True)  # whether there is the group the coordinator says
 SPEC = ApiSpec(
-    ApiKey.OFFSET_DELETE,
-    (0, 0),
-    Route.GROUP,
-    Asked(takes(Operation.DELETE, ResourceType.GROUP, then=_READABLE)),
-    ShadowRule.OWN,
-    OneKey(divide=without_guarded),
-)
+    ApiKey.OFFSET_DELETE, (0, 0), Route.GROUP, Asked(takes(Operation.DELETE, ResourceType.GROUP, then=_READABLE)),
+    ShadowRule.OWN, OneKey(divide=without_guarded),
+)  # fmt: skip

@@ -20,10 +20,7 @@ def _quotas(asked: Values) -> Iterator[str]:
 
 
 SPEC = ApiSpec(
-    ApiKey.ALTER_CLIENT_QUOTAS,
-    (0, 1),
-    Route.CONTROLLER,
-    Asked(takes(Operation.ALTER_CONFIGS, ResourceType.CLUSTER, _not_altered)),
-    ShadowRule.UNNAMED,
+    ApiKey.ALTER_CLIENT_QUOTAS, (0, 1), Route.CONTROLLER,
+    Asked(takes(Operation.ALTER_CONFIGS, ResourceType.CLUSTER, _not_altered)), ShadowRule.UNNAMED,
     audit=Audited(_quotas, codes("entries")),
-)
+)  # fmt: skip

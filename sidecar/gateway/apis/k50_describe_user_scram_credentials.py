@@ -5,9 +5,6 @@ from sidecar.gateway.access.cluster import refused_elements
 from sidecar.gateway.apis.spec import ApiKey, ApiSpec, Route, ShadowRule
 
 SPEC = ApiSpec(
-    ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS,
-    (0, 0),
-    Route.CONTROLLER,
-    Asked(takes(Operation.DESCRIBE, ResourceType.CLUSTER, refused_elements("users", "results"))),
-    ShadowRule.UNNAMED,
-)
+    ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, (0, 0), Route.CONTROLLER,
+    Asked(takes(Operation.DESCRIBE, ResourceType.CLUSTER, refused_elements("users", "results"))), ShadowRule.UNNAMED,
+)  # fmt: skip

@@ -20,11 +20,7 @@ def _users(asked: Values) -> Iterator[str]:
 
 
 SPEC = ApiSpec(
-    ApiKey.ALTER_USER_SCRAM_CREDENTIALS,
-    (0, 0),
-    Route.CONTROLLER,
-    Asked(takes(Operation.ALTER, ResourceType.CLUSTER, _not_altered)),
-    ShadowRule.UNNAMED,
-    audit=Audited(_users, codes("results")),
-    for_super_users=True,
-)
+    ApiKey.ALTER_USER_SCRAM_CREDENTIALS, (0, 0), Route.CONTROLLER,
+    Asked(takes(Operation.ALTER, ResourceType.CLUSTER, _not_altered)), ShadowRule.UNNAMED,
+    audit=Audited(_users, codes("results")), for_super_users=True,
+)  # fmt: skip

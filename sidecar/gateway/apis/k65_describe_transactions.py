@@ -21,11 +21,7 @@ def _describe_transactions(asking: Asking) -> Divided:
 
 
 SPEC = ApiSpec(
-    ApiKey.DESCRIBE_TRANSACTIONS,
-    (0, 0),
-    Route.TRANSACTIONS,
-    Asked(_describe_transactions),
-    ShadowRule.OWN,
+    ApiKey.DESCRIBE_TRANSACTIONS, (0, 0), Route.TRANSACTIONS, Asked(_describe_transactions), ShadowRule.OWN,
     Keyed(
         "transactional_ids",
         "transaction_states",
@@ -33,4 +29,4 @@ SPEC = ApiSpec(
         NO_PRODUCER,
         may_name=lambda _claims, _client, key: refused_transaction(key),
     ),
-)
+)  # fmt: skip

@@ -19,10 +19,6 @@ def _unknown_states(answers: list[Values]) -> Values:
 
 
 SPEC = ApiSpec(
-    ApiKey.LIST_TRANSACTIONS,
-    (0, 2),
-    Route.ALL_BROKERS,
-    Asked(_list_transactions),
-    ShadowRule.OWN,
+    ApiKey.LIST_TRANSACTIONS, (0, 2), Route.ALL_BROKERS, Asked(_list_transactions), ShadowRule.OWN,
     Listed("transaction_states", "transactional_id", _unknown_states),
-)
+)  # fmt: skip

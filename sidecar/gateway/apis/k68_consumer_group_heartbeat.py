@@ -53,11 +53,7 @@ async def _has_expression(api: HeartbeatApi, client: Client, group: str, member:
 
 
 SPEC = ApiSpec(
-    ApiKey.CONSUMER_GROUP_HEARTBEAT,
-    (0, 1),
-    Route.GROUP,
-    Asked(_consumer_heartbeat),
-    ShadowRule.OWN,
+    ApiKey.CONSUMER_GROUP_HEARTBEAT, (0, 1), Route.GROUP, Asked(_consumer_heartbeat), ShadowRule.OWN,
     links=SharedLinks(since=0),
     cold=lambda row, of: (
         HeartbeatApi(
@@ -65,4 +61,4 @@ SPEC = ApiSpec(
         ).handle
     ),
     reason="newest known (KIP-848)",
-)
+)  # fmt: skip

@@ -10,10 +10,6 @@ from sidecar.gateway.apis.spec import ApiKey, ApiSpec, Route, ShadowRule
 from sidecar.gateway.coordinators import descriptions
 
 SPEC = ApiSpec(
-    ApiKey.CONSUMER_GROUP_DESCRIBE,
-    (0, 1),
-    Route.GROUPS,
-    Asked(described(topics_of=assigned_topics, said=ASSIGNED)),
-    ShadowRule.OWN,
-    descriptions(topics_of=assigned_topics, said=ASSIGNED),
-)
+    ApiKey.CONSUMER_GROUP_DESCRIBE, (0, 1), Route.GROUPS, Asked(described(topics_of=assigned_topics, said=ASSIGNED)),
+    ShadowRule.OWN, descriptions(topics_of=assigned_topics, said=ASSIGNED),
+)  # fmt: skip

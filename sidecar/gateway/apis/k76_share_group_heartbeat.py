@@ -11,11 +11,7 @@ from sidecar.gateway.apis.spec import ApiKey, ApiSpec, Route, SharedLinks
 from sidecar.gateway.groups import HeartbeatApi
 
 SPEC = ApiSpec(
-    ApiKey.SHARE_GROUP_HEARTBEAT,
-    (1, 1),
-    Route.GROUP,
-    Asked(subscription),
-    links=SharedLinks(since=0),
+    ApiKey.SHARE_GROUP_HEARTBEAT, (1, 1), Route.GROUP, Asked(subscription), links=SharedLinks(since=0),
     cold=lambda row, of: HeartbeatApi(of.upstream, of.coordinators, of.resolver, row.message, row.shadow).handle,
     reason="newest known (KIP-932)",
-)
+)  # fmt: skip

@@ -6,10 +6,6 @@ from sidecar.gateway.apis.spec import ApiKey, ApiSpec, Route, ShadowRule
 from sidecar.gateway.coordinators import descriptions
 
 SPEC = ApiSpec(
-    ApiKey.SHARE_GROUP_DESCRIBE,
-    (1, 1),
-    Route.GROUPS,
-    Asked(described(topics_of=assigned_topics, said=ASSIGNED)),
-    ShadowRule.OWN,
-    descriptions(),
-)
+    ApiKey.SHARE_GROUP_DESCRIBE, (1, 1), Route.GROUPS, Asked(described(topics_of=assigned_topics, said=ASSIGNED)),
+    ShadowRule.OWN, descriptions(),
+)  # fmt: skip

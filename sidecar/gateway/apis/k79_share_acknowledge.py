@@ -6,10 +6,7 @@ from sidecar.gateway.access.asked import Operation, PerTopic
 from sidecar.gateway.apis.spec import ApiKey, ApiSpec, Route
 
 SPEC = ApiSpec(
-    ApiKey.SHARE_ACKNOWLEDGE,
-    (1, 2),
-    Route.LEADERS,
-    PerTopic(Operation.READ),
+    ApiKey.SHARE_ACKNOWLEDGE, (1, 2), Route.LEADERS, PerTopic(Operation.READ),
     cold=lambda row, of: partial(of.shares.handle_acknowledge, row.shadow),
     reason="newest known; new leaders in answers are nodes",
-)
+)  # fmt: skip

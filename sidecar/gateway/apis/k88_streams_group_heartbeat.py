@@ -32,11 +32,7 @@ def _streams_heartbeat(asking: Asking) -> Divided | None:
 
 
 SPEC = ApiSpec(
-    ApiKey.STREAMS_GROUP_HEARTBEAT,
-    (0, 0),
-    Route.GROUP,
-    Asked(_streams_heartbeat, _missing),
-    ShadowRule.OWN,
+    ApiKey.STREAMS_GROUP_HEARTBEAT, (0, 0), Route.GROUP, Asked(_streams_heartbeat, _missing), ShadowRule.OWN,
     links=SharedLinks(since=0),
     cold=lambda row, of: (
         HeartbeatApi(
@@ -51,4 +47,4 @@ SPEC = ApiSpec(
     ),
     reason="1 asks members for a description of their topology, which nodes do not pass on yet (KIP-1071 is 0)",
     newest=1,
-)
+)  # fmt: skip

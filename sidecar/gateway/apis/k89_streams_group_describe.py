@@ -17,12 +17,7 @@ def _topics(group: Values) -> Iterable[str]:
 
 
 SPEC = ApiSpec(
-    ApiKey.STREAMS_GROUP_DESCRIBE,
-    (0, 0),
-    Route.GROUPS,
-    Asked(described(topics_of=_topics, said=_USED)),
-    ShadowRule.OWN,
-    descriptions(topics_of=_topics, said=_USED),
-    reason="1 shows the descriptions of topologies, which nodes do not pass on yet",
-    newest=1,
-)
+    ApiKey.STREAMS_GROUP_DESCRIBE, (0, 0), Route.GROUPS, Asked(described(topics_of=_topics, said=_USED)),
+    ShadowRule.OWN, descriptions(topics_of=_topics, said=_USED),
+    reason="1 shows the descriptions of topologies, which nodes do not pass on yet", newest=1,
+)  # fmt: skip

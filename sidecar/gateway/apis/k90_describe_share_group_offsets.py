@@ -48,10 +48,6 @@ def _share_offsets(asking: Asking) -> Divided:
 
 
 SPEC = ApiSpec(
-    ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS,
-    (0, 1),
-    Route.GROUPS,
-    Asked(_share_offsets),
-    ShadowRule.OWN,
+    ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS, (0, 1), Route.GROUPS, Asked(_share_offsets), ShadowRule.OWN,
     Keyed("groups", "groups", "group_id", named_by="group_id"),
-)
+)  # fmt: skip

@@ -41,9 +41,7 @@ async def _without_shadows(
 
 
 SPEC = ApiSpec(
-    ApiKey.ALTER_SHARE_GROUP_OFFSETS,
-    (0, 0),
-    Route.GROUP,
+    ApiKey.ALTER_SHARE_GROUP_OFFSETS, (0, 0), Route.GROUP,
     Asked(share_topics(Operation.READ, lambda topic: refused_topic(topic, error_fields(TOPIC)))),
     form=OneKey(divide=_without_shadows),
-)
+)  # fmt: skip

@@ -17,9 +17,9 @@ from sidecar.gateway.client import ColdApi, HotApi
 from sidecar.gateway.coordinators import Coordinators, Keyed, SharedLinks
 from sidecar.gateway.fetch import FetchApi
 from sidecar.gateway.groups import OneKey
+from sidecar.gateway.guarded_cursors import GuardedCursors
 from sidecar.gateway.merged import Listed, MergedApi
 from sidecar.gateway.metadata import ClusterApi
-from sidecar.gateway.offset_fetch import GuardedCursors
 from sidecar.gateway.purging import Purging
 from sidecar.gateway.shadow_rules import ShadowRule
 from sidecar.gateway.share import ShareApi
@@ -74,7 +74,7 @@ class Services:
 
     @property
     def merged(self) -> MergedApi:
-        return MergedApi(self.upstream, self.nodes, self.resolver)
+        return MergedApi(self.upstream, self.nodes)
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ from sidecar.gateway.owners import CatchingUp
 from sidecar.gateway.rights import may_see
 from sidecar.gateway.sequence_ids import NO_ID, SequenceIds
 from sidecar.network.tasks import Tasks
-from sidecar.protocol import api
+from sidecar.protocol.api import ApiKey
 from sidecar.protocol.errors import KafkaError
 from sidecar.protocol.session import Session
 from sidecar.resources.requests import Wish
@@ -50,11 +50,11 @@ class OwnApis:
         no_id = partial(control.LastSequenceResponse, last_sequence_id=NO_ID)
         describing = control.DescribeOwnersRequest, control.DescribeOwnersResponse
         return {
-            api.OWN: partial(serve, control.OwnRequest, control.OwnResponse, self._own),
-            api.RELEASE: partial(serve, control.ReleaseRequest, control.ReleaseResponse, self._release),
-            api.DESCRIBE_OWNERS: partial(serve, *describing, self._describe_owners),
-            api.LAST_SEQUENCE: partial(serve, control.LastSequenceRequest, no_id, self._last_sequence),
-            api.WATCH: partial(serve, control.WatchRequest, control.WatchResponse, self._watch),
+            ApiKey.OWN: partial(serve, control.OwnRequest, control.OwnResponse, self._own),
+            ApiKey.RELEASE: partial(serve, control.ReleaseRequest, control.ReleaseResponse, self._release),
+            ApiKey.DESCRIBE_OWNERS: partial(serve, *describing, self._describe_owners),
+            ApiKey.LAST_SEQUENCE: partial(serve, control.LastSequenceRequest, no_id, self._last_sequence),
+            ApiKey.WATCH: partial(serve, control.WatchRequest, control.WatchResponse, self._watch),
         }
 
     async def _own(self, client: Client, request: control.OwnRequest) -> control.OwnResponse:

@@ -37,7 +37,7 @@ _ANOTHER: Final = Schedule(
 )  # fmt: skip
 """Consumers of one group, one after the other."""
 
-_CURSORS: Final = "sidecar/gateway/offset_fetch.py"
+_CURSORS: Final = "sidecar/gateway/apis/k09_offset_fetch.py"
 
 MUTANTS: Final = (
     Mutant(

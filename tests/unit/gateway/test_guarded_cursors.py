@@ -10,7 +10,7 @@ import pytest
 
 from sidecar.cluster.resolver import NameResolver, Source
 from sidecar.gateway.access.asked import Divided
-from sidecar.gateway.offset_fetch import GuardedCursors
+from sidecar.gateway.guarded_cursors import GuardedCursors
 from sidecar.network.framing import Frame
 from sidecar.network.request import Request
 from sidecar.protocol.messages.groups import OFFSET_COMMIT

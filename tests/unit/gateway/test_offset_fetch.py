@@ -10,7 +10,8 @@ from uuid import UUID
 import pytest
 
 from sidecar.cluster.resolver import NameResolver, Source
-from sidecar.gateway.offset_fetch import GuardedCursors, OffsetFetchApi
+from sidecar.gateway.apis.k09_offset_fetch import OffsetFetchApi
+from sidecar.gateway.guarded_cursors import GuardedCursors
 from sidecar.network.framing import Frame
 from sidecar.network.request import Request
 from sidecar.protocol.errors import KafkaError
