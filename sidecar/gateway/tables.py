@@ -62,7 +62,7 @@ class TablesApi:
         self._purging = purging
         self._view = upstream.view
         self._resolver = resolver
-        self._views = Views(resolver, upstream.view)
+        self._views = Views(shadow.read_by(resolver), upstream.view)
         self.tasks = tasks
 
     def handle(self, client: Client, request: Request) -> None:

@@ -79,12 +79,14 @@ class Services:
 
 @dataclass(frozen=True, slots=True)
 class ApiSpec:
-    """One API as served. All that a row says is what the product does.
+    """One API as served.
 
     `versions`: the first and the last one served. `route`: which broker answers; an API without a handler of its own
     is relayed to it (`relays`), and `form` says what of a request and an answer is looked at on the way. `shadow`:
-    REFUSED by default, so that an API that is added later cannot write to a shadow. `access`: the rights that it takes
-    in Kafka. `audit`: how its requests are shown in the audit log; None if they are not. `hot`, `cold`: the handler.
+    REFUSED by default, so that an API that is added later cannot write to a shadow; handlers take the rule from here,
+    except those of Fetch, Metadata and DescribeTopicPartitions, which can treat shadows in one way only. `access`: the
+    rights that it takes in Kafka. `audit`: how its requests are shown in the audit log; None if they are not. `hot`,
+    `cold`: the handler.
 
     `for_super_users`: also without ACLs the rights are checked of clients that are no super users, for whatever
     changes the cluster for all clients. `changes_acls`: the ACLs are read again after it. `links`: its requests may go

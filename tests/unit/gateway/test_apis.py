@@ -20,7 +20,7 @@ from sidecar.protocol.api import ApiKey
 from sidecar.protocol.api_versions import VersionRange
 from sidecar.protocol.caller import CoordinatorKind
 from sidecar.protocol.errors import ErrorCode
-from tests.unit.gateway.brokers import Client, Setup, play
+from tests.unit.gateway.brokers import Client, Setup, batch, play
 from tests.unit.gateway.services import services
 
 COLD = sorted(key for key, row in APIS.items() if row.hot is None)
@@ -118,6 +118,24 @@ def test_a_shadow_is_refused_as_the_rows_rule_says(
             has_said_what_it_is = topic["error_message"] is not None and "shadow" in topic["error_message"]
             assert has_said_what_it_is is (rule is not ShadowRule.OWN)
         assert found == codes
+
+    play(story)
+
+
+def test_a_shadow_is_read_from_its_source_if_the_rows_rule_says_so() -> None:
+    async def story(setup: Setup) -> None:
+        row, client = ALL_APIS[ApiKey.LIST_OFFSETS], await setup.client()
+        await client.sends(("orders", 0, batch(1, 2, 3)))
+        source = UUID(bytes=setup.cluster.controller.topics["orders"].id)
+        setup.resolver.set_shadows({b"others": Source(b"orders", source, frozenset({ANYBODY}))})
+        newest = {"partition_index": 0, "current_leader_epoch": -1, "timestamp": -1}
+        asked = {"replica_id": -1, "isolation_level": 0, "topics": [{"name": "others", "partitions": [newest]}]}
+        found: dict[ShadowRule, tuple[int, int]] = {}
+        for rule in (ShadowRule.READ, ShadowRule.OWN, ShadowRule.REFUSED):
+            serve(setup, replace(row, shadow=rule))
+            (topic,) = (await client.asks(row.message, 5, asked))["topics"]
+            found[rule] = topic["partitions"][0]["error_code"], topic["partitions"][0]["offset"]
+        assert found == {ShadowRule.READ: (0, 3), ShadowRule.OWN: (0, 0), ShadowRule.REFUSED: (29, -1)}
 
     play(story)
 
