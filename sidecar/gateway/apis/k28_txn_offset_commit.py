@@ -1,14 +1,12 @@
-"""TxnOffsetCommit (0-5), relayed without cursors that the client may not touch (`guarded_cursors`)."""
+"""TxnOffsetCommit (0-6), relayed without cursors that the client may not touch (`guarded_cursors`)."""
 
-from sidecar.gateway.access.asked import TRANSACTIONAL_ID, Asked, Operation, ResourceType, takes
+from sidecar.gateway.access.asked import TRANSACTIONAL_ID, Asked, Operation, ResourceType, ids_in, takes
 from sidecar.gateway.access.groups import not_committed, offset_commit
 from sidecar.gateway.apis.spec import ApiKey, ApiSpec, OneKey, Route, ShadowRule
 from sidecar.gateway.groups import without_guarded
 
-_NOTHING = not_committed(TRANSACTIONAL_ID)
+_CHECK = takes(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, not_committed(TRANSACTIONAL_ID), offset_commit)
 SPEC = ApiSpec(
-    ApiKey.TXN_OFFSET_COMMIT, (0, 5), Route.GROUP,
-    Asked(takes(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, _NOTHING, offset_commit)), ShadowRule.OWN,
-    OneKey(key_at=1, by_partition=True, divide=without_guarded),
-    reason="6 names topics by id, which nodes do not translate yet (KIP-1319)", newest=6,
+    ApiKey.TXN_OFFSET_COMMIT, (0, 6), Route.GROUP, Asked(_CHECK, ids=lambda fields: ids_in(fields["topics"])),
+    ShadowRule.OWN, OneKey(key_at=1, by_partition=True, divide=without_guarded),
 )  # fmt: skip

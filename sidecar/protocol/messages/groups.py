@@ -194,11 +194,12 @@ TXN_OFFSET_COMMIT: Final = Message(ApiKey.TXN_OFFSET_COMMIT, 3, Record(
     group_id=TEXT,
     producer_id=INT64,
     producer_epoch=INT16,
-    generation_id=Field(INT32, since=3),
+    generation_id_or_member_epoch=Field(INT32, since=3),
     member_id=Field(TEXT, since=3),
     group_instance_id=Field(NULLABLE_TEXT, since=3),
     topics=Array(Record(
-        name=TEXT,
+        topic_id=Field(UUID_BYTES, since=6),
+        name=Field(TEXT, until=5),
         partitions=Array(Record(
             partition_index=INT32,
             committed_offset=INT64,
@@ -208,5 +209,9 @@ TXN_OFFSET_COMMIT: Final = Message(ApiKey.TXN_OFFSET_COMMIT, 3, Record(
     )),
 ), Record(
     throttle_time_ms=INT32,
-    topics=Array(Record(name=TEXT, partitions=Array(Record(partition_index=INT32, error_code=INT16)))),
+    topics=Array(Record(
+        topic_id=Field(UUID_BYTES, since=6),
+        name=Field(TEXT, until=5),
+        partitions=Array(Record(partition_index=INT32, error_code=INT16)),
+    )),
 ))

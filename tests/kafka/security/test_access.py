@@ -31,6 +31,7 @@ from tests.kafka.gateway import by_id
 from tests.kafka.security import sharing
 from tests.kafka.security.enforced import USER, enforced_node, set_rules
 from tests.kafka.security.secured import PASSWORD, Secured, Wire, secured_kafka
+from tests.offered import OFFERED
 from tests.unit.protocol import kio_entities as kio
 
 if TYPE_CHECKING:
@@ -49,8 +50,6 @@ _STREAMS: Final = "streams"
 _NEWEST: Final = "4.4.0"
 _WITH_NEW_GROUPS: Final = (4, 2, 0)
 """The first Kafka that has Streams groups and share groups switched on."""
-_WITH_OFFSETS_BY_ID: Final = (4, 3, 0)
-"""As far as was measured: 4.1.1 offers OffsetCommit 9 and OffsetFetch 9."""
 IDS: Final = ("id-mine", "id-theirs")
 ROUNDS: Final = 30
 
@@ -416,8 +415,8 @@ _OF_NEW_GROUPS: Final = {
 def is_served(question: Question, broker: Secured) -> bool:
     """Whether brokers of this version answer it."""
     version = parse_version(broker.kafka.config.version)
-    if question.message in (groups.OFFSET_COMMIT, groups.OFFSET_FETCH) and question.version == 10:
-        return version >= _WITH_OFFSETS_BY_ID
+    if question.version > OFFERED[broker.kafka.config.version].get(question.message.key, -1):
+        return False
     return version >= _WITH_NEW_GROUPS or question.message.key not in _OF_NEW_GROUPS
 
 
@@ -458,7 +457,9 @@ def _offsets_by_id(ids: list[bytes]) -> list[Question]:
         ]
     topics = [{"topic_id": each, "partitions": [_commit(number)]} for number, each in enumerate(ids)]
     commits = ({"group_id": group, "generation_id_or_member_epoch": -1, "topics": topics} for group in GROUPS)
-    return [*found, *(Question(groups.OFFSET_COMMIT, 10, each) for each in commits)]
+    found += [Question(groups.OFFSET_COMMIT, 10, each) for each in commits]
+    in_transactions = (_txn(name) | {"group_id": group, "topics": topics} for name in IDS for group in GROUPS)
+    return [*found, *(Question(groups.TXN_OFFSET_COMMIT, 6, each) for each in in_transactions)]
 
 
 def _undeleted(ids: list[bytes]) -> list[Values]:

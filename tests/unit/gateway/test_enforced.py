@@ -376,6 +376,18 @@ PARTS: list[tuple[Message, int, Values, list[str], Values | None, Values, Values
             {"topic_id": SECRET, "partitions": [{"partition_index": 0, "error_code": NO_TOPIC}]},
         ]},
     ),
+    (
+        groups.TXN_OFFSET_COMMIT, 6,
+        {"transactional_id": "t", "group_id": "g",
+         "topics": [{"topic_id": each, "partitions": [_OFFSETS]} for each in (ORDERS, SECRET, STRANGE)]},
+        ["WRITE id t", "READ group g", "READ topic orders"], {"topics": [{"topic_id": ORDERS}]},
+        {"topics": [{"topic_id": ORDERS, "partitions": [{"partition_index": 0}]}]},
+        {"topics": [
+            {"topic_id": ORDERS, "partitions": [{"partition_index": 0, "error_code": 0}]},
+            {"topic_id": SECRET, "partitions": [{"partition_index": 0, "error_code": NO_TOPIC}]},
+            {"topic_id": STRANGE, "partitions": [{"partition_index": 0, "error_code": UNKNOWN_ID}]},
+        ]},
+    ),
     (  # the coordinator says whether there is such a group, if no topic is left
         groups.OFFSET_DELETE, 0, {"group_id": "g", "topics": [_topic("secret", partitions=[{"partition_index": 1}])]},
         ["DELETE group g"], {"group_id": "g", "topics": []}, {},
