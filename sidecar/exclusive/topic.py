@@ -38,7 +38,7 @@ from sidecar.fencing.expiry import read_keep_alives
 from sidecar.forwarder.forwarder import WholeRequest
 from sidecar.forwarder.outcome import Outcome
 from sidecar.forwarder.sequences import Verdict as SequenceVerdict
-from sidecar.ownership.state import Absent, Awaited, Claimant, Held, Holder, Owned, State, Work, is_held
+from sidecar.ownership.state import CLOSED, Absent, Awaited, Claimant, Held, Holder, Owned, State, Work, is_held
 from sidecar.ownership.step import (
     BUSY,
     Act,
@@ -384,7 +384,7 @@ class GovernedTopic(Resource):
         if awaited is not None and awaited.recorded is not None and not is_held(awaited, self._env.now()):
             await self._env.services.store.release(awaited.recorded)  # it did not come back in time
         wall_ms = self._env.wall_ms()
-        evicted = [waiting for waiting, _ in self.waiting()] if verdict.evicts_queue else []
+        evicted = [waiting.session for waiting, _ in self.waiting()] if verdict.evicts_queue else []
         others = [shared for shared in self.shared.connected() if shared.session != claimant.session]
         mode = claimant.mode or self._env.mode_of(self.name)
         request = Request(
@@ -400,8 +400,7 @@ class GovernedTopic(Resource):
             memory=self._memory_of(claimant.session),
             refused=self.refusals.of(claimant.session, self.scope),
             dismisses=tuple(shared.session for shared in others),
-            evicts={waiting.session: wall_ms for waiting in evicted if waiting.session != claimant.session}
-            | self.state.tries,
+            evicts={session: wall_ms for session in evicted if session != claimant.session} | self.state.tries,
         )
         try:
             await self._run_takeover(request, offer)
@@ -409,9 +408,9 @@ class GovernedTopic(Resource):
             if not self.learn(error.owner):
                 self._reject(offer, Outcome(error.code, message=error.message))
             return
-        left = {waiting.connection for waiting in evicted}.union(*[shared.connections for shared in others])
-        tainted = frozenset(left - {claimant.connection})
-        self.apply(ClaimEnded(claimant.session, [waiting.session for waiting in evicted], tainted))
+        left = {waiting.connection for waiting, _ in self.state.claimants() if waiting.session in evicted}
+        left.update(*[shared.connections for shared in others])
+        self.apply(ClaimEnded(claimant.session, evicted, frozenset(left - {claimant.connection, CLOSED})))
         self.refusals.forgive(claimant.session, self.scope)
         self._store_queue()
 

@@ -27,6 +27,9 @@ from metadata.ownership import Ownership as RedisOwnership
 from sidecar.protocol.session import Caller, Session
 from sidecar.v1 import state_pb2 as records
 
+CLOSED: Final = -1
+"""The connection of a claimant that waits and is disconnected."""
+
 
 @dataclass(frozen=True, slots=True)
 class Claimant:

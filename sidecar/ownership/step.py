@@ -60,7 +60,20 @@ from metadata.ownership import Ownership as RedisOwnership
 from sidecar.access.rules import KEPT_S, Answer, decide
 from sidecar.forwarder.outcome import Outcome
 from sidecar.ownership.invariants import STRUCK_KEPT, assert_step
-from sidecar.ownership.state import Absent, Awaited, Claimant, Held, Holder, Leaving, Owned, Place, State, Work, is_held
+from sidecar.ownership.state import (
+    CLOSED,
+    Absent,
+    Awaited,
+    Claimant,
+    Held,
+    Holder,
+    Leaving,
+    Owned,
+    Place,
+    State,
+    Work,
+    is_held,
+)
 from sidecar.protocol.errors import ErrorCode
 from sidecar.protocol.session import Session
 from sidecar.v1 import state_pb2 as records
@@ -673,15 +686,19 @@ def _closed(state: State, connection: int, facts: Facts, now: float) -> State:
         ghosts = {other: since for other, since in state.ghosts.items() if other != connection}
         state = replace(state, tainted=state.tainted - {connection}, ghosts=ghosts)
     its = [
-        (session, place)
-        for session, place in state.places.items()
+        (place.claimant, place)
+        for place in state.places.values()
         if place.claimant is not None and place.claimant.connection == connection
     ]
     until = now + facts.reconnect_grace
-    kept = {session: place._replace(until=until) for session, place in its if not session.is_plain}
+    kept = {
+        claimant.session: place._replace(claimant=replace(claimant, connection=CLOSED), until=until)
+        for claimant, place in its
+        if not claimant.session.is_plain
+    }
     if kept:
         state = replace(state, places={**state.places, **kept})
-    return _without(state, [session for session, _ in its if session.is_plain])
+    return _without(state, [claimant.session for claimant, _ in its if claimant.session.is_plain])
 
 
 def _taken_over(state: State, owner: Owned | None, until: float | None, *, deposes: bool) -> State:

@@ -988,6 +988,19 @@ async def test_a_claim_that_fences_ends_the_queue() -> None:
         assert node.whole.sessions() == ()
 
 
+async def test_a_session_that_is_evicted_while_it_is_disconnected_leaves_nothing_of_its_connection() -> None:
+    async with cluster() as paper:
+        node, owner = await owned(paper)
+        waiting = Client(8, WAITING)
+        assert await waiting.send(node, sequence=0) == TIMED_OUT
+        node.close(waiting)
+        assert node.whole.sessions() == (waiting.session,)
+        claimant = Client(9, FENCING)
+        assert await claimant.send(node, 2) == 0
+        assert node.whole.state.tainted == {owner.connection}
+        assert await Client(8).send(node, sequence=0) == DEPOSED
+
+
 async def test_a_session_that_waited_and_then_fences_is_not_among_those_that_it_evicts() -> None:
     async with cluster() as paper:
         node, _ = await owned(paper)
