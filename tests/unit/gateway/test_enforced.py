@@ -75,7 +75,7 @@ class Connection:
         """Not looked at."""
 
     def answer_ready(self, exchange: AmendedExchange) -> None:
-        self.told = b"".join(exchange.parts or ())
+        self.told = b"".join(exchange.parts or [])
 
     def error_answered(self, _exchange: AmendedExchange, code: int) -> None:
         self.error = code
@@ -374,18 +374,6 @@ PARTS: list[tuple[Message, int, Values, list[str], Values | None, Values, Values
         {"topics": [
             {"topic_id": ORDERS, "partitions": [{"partition_index": 0, "error_code": 0}]},
             {"topic_id": SECRET, "partitions": [{"partition_index": 0, "error_code": NO_TOPIC}]},
-        ]},
-    ),
-    (
-        groups.TXN_OFFSET_COMMIT, 6,
-        {"transactional_id": "t", "group_id": "g",
-         "topics": [{"topic_id": each, "partitions": [_OFFSETS]} for each in (ORDERS, SECRET, STRANGE)]},
-        ["WRITE id t", "READ group g", "READ topic orders"], {"topics": [{"topic_id": ORDERS}]},
-        {"topics": [{"topic_id": ORDERS, "partitions": [{"partition_index": 0}]}]},
-        {"topics": [
-            {"topic_id": ORDERS, "partitions": [{"partition_index": 0, "error_code": 0}]},
-            {"topic_id": SECRET, "partitions": [{"partition_index": 0, "error_code": NO_TOPIC}]},
-            {"topic_id": STRANGE, "partitions": [{"partition_index": 0, "error_code": UNKNOWN_ID}]},
         ]},
     ),
     (  # the coordinator says whether there is such a group, if no topic is left

@@ -99,7 +99,7 @@ class Connection:
         self.errors: list[int] = []
 
     def answer_ready(self, exchange: Exchange) -> None:
-        data = b"".join(exchange.parts or ())
+        data = b"".join(exchange.parts or [])
         self.answers.append(fetch.walk_answer(data, 0, len(data), VERSION).parts)
 
     def error_answered(self, _: Exchange, code: int) -> None:

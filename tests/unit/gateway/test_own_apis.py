@@ -123,7 +123,7 @@ class Connection:
         """Not looked at."""
 
     def answer_ready(self, exchange: Exchange) -> None:
-        self.answer = b"".join(exchange.parts or ())
+        self.answer = b"".join(exchange.parts or [])
 
 
 class Client:
@@ -133,17 +133,6 @@ class Client:
         self.connection = Connection()
         self.software = ClientSoftware()
         self.login = None
-        self.is_known = True
-
-
-def answered(client: Any, version: int, **fields: Any) -> Any:
-    upstream = KafkaUpstream([("127.0.0.1", 1)], connect_timeout=1, request_timeout=1)
-    cluster = ClusterApi(upstream, NodeDirectory(NodeAddress(1, "127.0.0.1", 19092)), NameResolver(), cast(Any, None))
-    cluster.served = [VersionRange(18, 0, 3)]
-    frame = bytearray(kio.request_frame(kio.entity(18, version, "request")(**fields)))
-    request = Request(18, version, 7, b"tests", Frame(frame, 0, len(frame), True), kio.body_at())
-    cluster.handle_api_versions(client, request)
-    return kio.answer_of(kio.entity(18, version, "response"), client.connection.answer)
 
 
 @pytest.mark.parametrize(
@@ -151,20 +140,17 @@ def answered(client: Any, version: int, **fields: Any) -> Any:
     [(3, "sidecar-sdk", True), (3, "sidecar", True), (3, "raw", False), (3, "a-sidecar", False), (2, "", False)],
 )
 def test_own_apis_are_told_to_clients_whose_software_is_ours(version: int, software: str, told: bool):
+    upstream = KafkaUpstream([("127.0.0.1", 1)], connect_timeout=1, request_timeout=1)
+    cluster = ClusterApi(upstream, NodeDirectory(NodeAddress(1, "127.0.0.1", 19092)), NameResolver(), cast(Any, None))
+    cluster.served = [VersionRange(18, 0, 3)]
     fields = {"client_software_name": software, "client_software_version": "1"} if version == 3 else {}
-    answer = answered(Client(), version, **fields)
+    frame = bytearray(kio.request_frame(kio.entity(18, version, "request")(**fields)))
+    client: Any = Client()
+    request = Request(18, version, 7, b"tests", Frame(frame, 0, len(frame), True), kio.body_at())
+    cluster.handle_api_versions(client, request)
+    answer = kio.answer_of(kio.entity(18, version, "response"), client.connection.answer)
     found = {(each.api_key, each.min_version, each.max_version) for each in answer.api_keys}
     assert found == {(18, 0, 3)} | ({(key, 0, 0) for key in range(1000, 1005)} if told else set())
-
-
-@pytest.mark.parametrize(("is_known", "error"), [(True, 129), (False, 0)])
-def test_which_broker_a_client_means_is_looked_at_once_it_has_logged_in(is_known: bool, error: int):
-    """As on brokers (KIP-1242): Java's login asks for the versions first, and the client once more behind it."""
-    client = Client()
-    client.is_known = is_known
-    software = {"client_software_name": "raw", "client_software_version": "1"}
-    answer = answered(client, 5, **software, cluster_id="another", node_id=1)
-    assert (answer.error_code.value, len(answer.api_keys)) == (error, 0 if error else 1)
 
 
 @pytest.mark.parametrize("alive", [True, False])
