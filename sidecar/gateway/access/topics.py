@@ -38,13 +38,13 @@ def named_twice(elements: str) -> Callable[[int, Values], Callable[[Any], bool]]
     """
 
     def refused_anyway(_version: int, fields: Values) -> Callable[[Any], bool]:
-        once = names_once(name_of(topic) for topic in fields[elements])
-        return lambda topic: name_of(topic) not in once
+        once = names_once(_name_of(topic) for topic in fields[elements])
+        return lambda topic: _name_of(topic) not in once
 
     return refused_anyway
 
 
-def name_of(topic: Any) -> str:
+def _name_of(topic: Any) -> str:
     """The name of an element that is named by it alone."""
     return topic if isinstance(topic, str) else topic["name"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from sidecar.cluster.nodes import NodeDirectory
 from sidecar.cluster.resolver import NameResolver
@@ -30,8 +30,6 @@ from sidecar.protocol.messages.by_key import MESSAGES
 from sidecar.protocol.schema import NEVER, Message
 from sidecar.resources.readers import ReaderClaims
 from sidecar.shadow.auto_reset import AutoReset
-
-NEWEST_KNOWN: Final = "newest known"
 
 
 class Route(Enum):
@@ -110,7 +108,7 @@ class ApiSpec:
     links: SharedLinks | None = None
     hot: Callable[[ApiSpec, Services], HotApi] | None = None
     cold: Callable[[ApiSpec, Services], ColdApi] | None = None
-    reason: str = NEWEST_KNOWN
+    reason: str = "newest known"
     newest: int | None = None
     advertised_first: int | None = None
     flexible_since: int = NEVER
