@@ -47,7 +47,7 @@ MODULES: Final = {
         "Groups, their members and what they have committed.",
         {
             "offset_commit": 10, "offset_fetch": 10, "join_group": 9, "heartbeat": 4, "leave_group": 5, "sync_group": 5,
-            "describe_groups": 6, "list_groups": 5, "delete_groups": 2, "offset_delete": 0, "txn_offset_commit": 6,
+            "describe_groups": 6, "list_groups": 5, "delete_groups": 3, "offset_delete": 0, "txn_offset_commit": 6,
         },
     ),
     "new_groups": (

@@ -1,4 +1,4 @@
-"""DeleteGroups (0-2): split by the coordinators of the groups, and merged. A group with a reader that has claimed its
+"""DeleteGroups (0-3): split by the coordinators of the groups, and merged. A group with a reader that has claimed its
 partitions: 68 NON_EMPTY_GROUP, as for a group with members.
 """
 
@@ -17,9 +17,8 @@ def _may_name(claims: ReaderClaims, client: Client, group: str) -> KafkaError | 
 
 
 SPEC = ApiSpec(
-    ApiKey.DELETE_GROUPS, (0, 2), Route.GROUPS,
+    ApiKey.DELETE_GROUPS, (0, 3), Route.GROUPS,
     Asked(each_takes(Operation.DELETE, ResourceType.GROUP, ("groups_names", "results"), "group_id")),
     ShadowRule.UNNAMED, Keyed("groups_names", "results", "group_id", may_name=_may_name),
     Audited(named("groups_names"), codes("results")),
-    reason="3 adds messages to errors, about what nodes do not serve (StreamsGroupHeartbeat 1)", newest=3,
 )  # fmt: skip

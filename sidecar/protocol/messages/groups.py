@@ -177,7 +177,7 @@ LIST_GROUPS: Final = Message(ApiKey.LIST_GROUPS, 3, Record(
 
 DELETE_GROUPS: Final = Message(ApiKey.DELETE_GROUPS, 2, Record(groups_names=Array(TEXT)), Record(
     throttle_time_ms=INT32,
-    results=Array(Record(group_id=TEXT, error_code=INT16)),
+    results=Array(Record(group_id=TEXT, error_code=INT16, error_message=Field(NULLABLE_TEXT, since=3))),
 ))
 
 OFFSET_DELETE: Final = Message(ApiKey.OFFSET_DELETE, NEVER, Record(

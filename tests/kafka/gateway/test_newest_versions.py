@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
@@ -112,3 +113,27 @@ def _committed_in_a_transaction(bootstrap: str, name: str, group: str, ids: list
 
         wait_for(is_committed, "the offsets of the known topics", 20)
         return found, fetched
+
+
+# DeleteGroups 3 -------------------------------------------------------------------------------------------------------
+
+
+def test_why_a_group_is_not_deleted_is_said_as_the_coordinator_says_it(
+    newest: VirtualCluster, newest_kafka: Kafka, unique: Unique
+) -> None:
+    used, absent = unique("used"), unique("absent")
+    member = {"group_id": used, "member_id": str(uuid.uuid4()), "member_epoch": 0, "subscribed_topic_names": ["t"]}
+    with RawClient(newest_kafka.bootstrap) as wire:
+        assert raw.code(wire.ask(request(10, 3, key=used))) == 0
+        assert raw.code(wire.ask(request(76, 1, **member))) == 0
+    mine, theirs = (
+        {found.group_id: (raw.code(found), found.error_message) for found in _deleted(bootstrap, used, absent)}
+        for bootstrap in (newest.bootstrap, newest_kafka.bootstrap)
+    )
+    assert mine == theirs
+    assert {name: code for name, (code, _) in mine.items()} == {used: 68, absent: 69}
+
+
+def _deleted(bootstrap: str, *groups: str) -> Any:
+    with RawClient(bootstrap) as wire:
+        return wire.ask(request(42, 3, groups_names=groups)).results

@@ -295,7 +295,7 @@ def questions() -> list[Question]:
         ),
         Question(groups.LIST_GROUPS, 4, {"states_filter": []}),
         Question(groups.DESCRIBE_GROUPS, 5, {"groups": [*GROUPS], "include_authorized_operations": True}),
-        Question(groups.DELETE_GROUPS, 2, {"groups_names": ["gone", "gone-too"]}),
+        *(Question(groups.DELETE_GROUPS, version, {"groups_names": ["gone", "gone-too"]}) for version in (2, 3)),
         Question(transactions.LIST_TRANSACTIONS, 0, {"state_filters": [], "producer_id_filters": []}),
         Question(transactions.DESCRIBE_TRANSACTIONS, 0, {"transactional_ids": [*IDS]}),
         Question(

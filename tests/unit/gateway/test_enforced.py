@@ -344,9 +344,12 @@ PARTS: list[tuple[Message, int, Values, list[str], Values | None, Values, Values
         ]},
     ),
     (
-        groups.DELETE_GROUPS, 2, {"groups_names": ["g", "h"]}, ["DELETE group g"], {"groups_names": ["g"]},
-        {"results": [{"group_id": "g"}]},
-        {"results": [{"group_id": "g", "error_code": 0}, {"group_id": "h", "error_code": NO_GROUP}]},
+        groups.DELETE_GROUPS, 3, {"groups_names": ["g", "h"]}, ["DELETE group g"], {"groups_names": ["g"]},
+        {"results": [{"group_id": "g", "error_code": 135, "error_message": "the plugin failed"}]},
+        {"results": [
+            {"group_id": "g", "error_code": 135, "error_message": "the plugin failed"},
+            {"group_id": "h", "error_code": NO_GROUP, "error_message": "Group authorization failed."},
+        ]},
     ),
     (
         groups.DESCRIBE_GROUPS, 6, {"groups": ["g", "h"]}, ["DESCRIBE group g"], {"groups": ["g"]},
