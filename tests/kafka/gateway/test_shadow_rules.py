@@ -1,4 +1,4 @@
-"""The rule of every API for shadow topics (`sidecar.protocol.api.ShadowRule`), held against every version served."""
+"""The rule of every API for shadow topics (`sidecar.gateway.shadow_rules`), held against every version served."""
 
 from __future__ import annotations
 
