@@ -133,6 +133,7 @@ class Client:
         self.connection = Connection()
         self.software = ClientSoftware()
         self.login = None
+        self.is_known = True
 
 
 @pytest.mark.parametrize(
