@@ -10,7 +10,8 @@ bound to both, the `Caller` (the client.id is bare, without settings), by the fi
 
 The second and third are bounded. A forgotten session is bound again by the next client that uses it. A claim by
 request may name the producer id of another client as long as nobody has written under it. While its connection is open,
-no other client may claim for that producer id, except the one that Kafka gave it to. Where clients do not authenticate,
+no other client may claim for that producer id, except the one that Kafka gave it to; no other principal may while it
+owns a free string or a reader claim (`ClaimTable.is_anothers`). Where clients do not authenticate,
 all have one principal, and a client with the client.id of another passes for it: docs/guarantees.md says what follows.
 """
 
@@ -88,6 +89,11 @@ class Bindings:
         if len(its) > _CLAIMED_KEPT:
             del self._claimed[its.popitem(last=False)[0]]
 
+    def claim_refused(self, session: Session, connection: int) -> None:
+        """Forget a claim that was refused: the session belongs to another client."""
+        if session in self._claims.get(connection, ()):
+            del self._claims[connection][session], self._claimed[session]
+
     def connection_closed(self, connection: int) -> None:
         """Forget the claims of a closed connection."""
         for session in self._claims.pop(connection, ()):
@@ -139,8 +145,12 @@ class Bindings:
         """As `check`, for a claim by request. The client that Kafka gave the producer id to may always claim for it;
         another one only while nobody else has written under it or claimed for it.
         """
-        known = set[Caller]() if self._given.get(session) == caller else self._anywhere(session)
+        known = set[Caller]() if self.was_given(session, caller) else self._anywhere(session)
         return _refusal(known, caller)
+
+    def was_given(self, session: Session, caller: Caller) -> bool:
+        """Whether Kafka gave the producer id to this client through this node."""
+        return self._given.get(session) == caller
 
     def check(self, session: Session, caller: Caller) -> KafkaError | None:
         """The error if a client may not name a session, independent of a topic: it belongs to another client. If

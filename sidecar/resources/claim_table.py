@@ -119,6 +119,11 @@ class ClaimTable:
         """Return whether a session owns something, or waits for it."""
         return session in self._of_session or bool(self.waiting.of_session(session, 1))
 
+    def is_anothers(self, session: str, principal: str) -> bool:
+        """Return whether a session owns something that another principal claimed for it."""
+        one = next(iter(self._of_session.get(session, ())), None)
+        return one is not None and self.owners[one].principal not in ("", principal)
+
     def keys_of_token(self, token: bytes) -> set[Key]:
         """Return the keys that a token was granted and still owns."""
         return set(self._of_token.get(token, ()))

@@ -169,6 +169,10 @@ class Coordinator:
         """Return the keys that a token was granted, or waited for, and lost, as far as this node has read the log."""
         return self.claims.lost.of(token)
 
+    def is_anothers(self, session: str, principal: str) -> bool:
+        """Return whether a session owns something that another principal claimed for it."""
+        return self.claims.table.is_anothers(session, principal)
+
     def bind(self, connection: int, session: str) -> None:
         """Note that an open connection speaks for a session (Own, Watch). Raises `KafkaError` 42 INVALID_REQUEST beyond
         1,000 sessions.

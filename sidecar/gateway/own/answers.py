@@ -92,6 +92,13 @@ class GrantingRooms:
         """The answer for a claim that now belongs to another request of the same session."""
         return _with(self.now([wish])[0], control.DEPOSED, _SUPERSEDED)
 
+    def is_anothers(self, asked: Asked) -> bool:
+        """Whether a session owns a free string or reader claim that another principal claimed for it, perhaps at
+        another node. The client that Kafka gave the producer id to may always claim.
+        """
+        is_anothers = self.coordinator.is_anothers(asked.session, asked.caller.principal)
+        return is_anothers and not self.governed.env.bindings.was_given(asked.session, asked.caller)
+
     # Faults -----------------------------------------------------------------------------------------------------------
 
     async def faults(self, asked: Asked) -> dict[Key, Look]:

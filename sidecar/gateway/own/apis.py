@@ -10,6 +10,7 @@ from typing import Final
 
 from sidecar.access.prospects import Prospect
 from sidecar.changelog import Key, Kind
+from sidecar.exclusive.bindings import NOT_YOURS
 from sidecar.gateway.client import Client, ColdApi
 from sidecar.gateway.own import asked
 from sidecar.gateway.own.answers import GrantingRooms, forbidden, not_allowed, not_now
@@ -75,12 +76,11 @@ class OwnApis:
 
     def _foreign(self, wanted: Asked, client: Client) -> control.OwnResponse | None:
         """Why a request may not claim for its session, if so: the producer id belongs to another client."""
-        bindings = self._rooms.governed.env.bindings
-        refused = bindings.check_claim(wanted.session, wanted.caller)
-        if refused is not None:
-            return control.OwnResponse(error=control.NOT_AUTHORIZED, message=refused.message)
+        bindings, session, caller = self._rooms.governed.env.bindings, wanted.session, wanted.caller
+        if self._rooms.is_anothers(wanted) or bindings.check_claim(session, caller) is not None:
+            return control.OwnResponse(error=control.NOT_AUTHORIZED, message=NOT_YOURS)
         if client.is_alive():  # else nothing would undo it: the end of the connection was reported already
-            bindings.claimed(wanted.session, wanted.caller, client.connection_id)
+            bindings.claimed(session, caller, client.connection_id)
         return None
 
     def _knows_first(self) -> bool:

@@ -10,6 +10,7 @@ from typing import Final
 
 from sidecar.access.prospects import Look, Prospect
 from sidecar.changelog import Key, claim_key
+from sidecar.exclusive.bindings import NOT_YOURS
 from sidecar.exclusive.owning import TopicClaim
 from sidecar.gateway.client import Client
 from sidecar.gateway.own.answers import GrantingRooms, not_allowed, not_now
@@ -210,6 +211,9 @@ class Ownerships:
                 await rooms.coordinator.ready()
             except KafkaError as error:
                 return rooms.not_coordinating(asked, error)
+            if rooms.is_anothers(asked):  # the claims may just have been read
+                rooms.governed.env.bindings.claim_refused(asked.session, client.connection_id)
+                return control.OwnResponse(error=control.NOT_AUTHORIZED, message=NOT_YOURS)
         if not client.is_alive():
             return rooms.refused(asked, control.UNAVAILABLE, "the connection was closed")
         claims = self.sets.get(asked.token)

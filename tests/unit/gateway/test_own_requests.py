@@ -85,6 +85,7 @@ class Client:
     def close(self) -> None:
         """As the gateway's callbacks do."""
         self.is_open = False
+        self.node.topics.env.bindings.connection_closed(self.connection_id)
         for part in self.node.topics.topic.parts:
             part.connection_closed(self.connection_id)
         self.node.coordinator.connection_closed(self.connection_id)
@@ -562,6 +563,29 @@ def test_what_the_coordinator_reports_of_thousands_of_requests_is_carried_out_in
             left.append(events.qsize())
         assert max(before - after for before, after in pairwise(left)) <= 100
         assert not any(client.is_open for client in clients)
+
+    play(story)
+
+
+@pytest.mark.parametrize("is_read_again", [False, True])
+@pytest.mark.parametrize("name", ["leader", "another"])
+def test_no_other_principal_claims_for_a_session_that_may_come_back(
+    play: Any, name: str, *, is_read_again: bool
+) -> None:
+    async def story(node: Node) -> None:
+        client, stranger = Client(node, 7), Client(node, 7, principal="User:mallory")
+        assert (await client.own(A, "leader")).error == control.NONE
+        client.close()
+        if is_read_again:
+            node.claims.claims = dict(node.coordinator.claims.table.owners)
+            node.coordinator.heard({"__claims"})
+        answer = await stranger.own(B, name, mode=FENCING)
+        assert (answer.error, "belongs to another" in answer.message) == (control.NOT_AUTHORIZED, True)
+        assert stranger.bound_sessions == set()
+        again = await Client(node, 7).own(A, "leader")
+        assert (again.error, again.ownerships[0].generation) == (control.NONE, 1)
+        node.topics.env.bindings.given(7, stranger.caller)
+        assert (await stranger.own(B, "another")).error == control.NONE, "Kafka gave it the producer id"
 
     play(story)
 
