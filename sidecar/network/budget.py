@@ -4,15 +4,14 @@ Requests are taken up while no `Pause` holds. More are read while requests are t
 and there is memory for them. Requests that were read meanwhile wait here.
 """
 
-import asyncio
 from collections import deque
-from collections.abc import Callable
-from typing import Final
+from typing import Final, Protocol
 
 from sidecar.network.framing import Frame, Framer
 from sidecar.network.handling import Pause
 from sidecar.network.memory import RequestMemory
 from sidecar.network.replies import Replies
+from sidecar.network.wire import Wire
 
 MOST_UNANSWERED: Final = 512
 _MOST_BEHIND: Final = 64 * 1024 * 1024
@@ -21,26 +20,32 @@ _MOST_WAITING: Final = 32
 """Requests that are read after a parked one."""
 
 
+class Refusal(Protocol):
+    """Closes a connection after the answers written so far, or `at_once`."""
+
+    def __call__(self, reason: str, detail: str, *, at_once: bool = False) -> None: ...
+
+
 class Budget:
     """What one connection uses and may use. `sidecar.network.memory` and `sidecar.network.unread` see connections so.
 
     `pauses`: the reasons why requests are not taken up. `waiting`: requests that were read and not taken up. `is_read`:
     whether the connection is read. `is_parked`: whether the client decides when the first of its requests is answered.
-    `starves`: whether the memory of all clients keeps it from being read. `refuse` closes the connection: it gets a
-    reason, a sentence for people and whether to close at once.
+    `starves`: whether the memory of all clients keeps it from being read. `refuse` closes the connection, for a reason
+    and with a sentence for people: it uses what others wait for.
     """
 
     __slots__ = (
         "_framer",
         "_memory",
-        "_refuse",
         "_replies",
         "is_parked",
         "is_read",
         "pauses",
+        "refuse",
         "starves",
-        "transport",
         "waiting",
+        "wire",
     )
 
     def __init__(
@@ -48,13 +53,13 @@ class Budget:
         framer: Framer,
         replies: Replies,
         memory: RequestMemory | None,
-        refuse: Callable[[str, str, bool], None],
+        refuse: Refusal,
     ) -> None:
         self._framer = framer
         self._replies = replies
         self._memory = memory
-        self._refuse = refuse
-        self.transport: asyncio.Transport | None = None
+        self.refuse = refuse
+        self.wire: Wire | None = None
         self.pauses = 0
         self.waiting: Final[deque[Frame]] = deque()
         self.is_read = True
@@ -118,12 +123,9 @@ class Budget:
             self._memory.let_go(self)
         if self.starves or self._framer.is_behind:
             may_read = False
-        if may_read != self.is_read and self.transport is not None and not self.transport.is_closing():
+        if may_read != self.is_read and self.wire is not None:
             self.is_read = may_read
-            if may_read:
-                self.transport.resume_reading()
-            else:
-                self.transport.pause_reading()
+            self.wire.read(may_read)
 
     @property
     def _is_crowded(self) -> bool:
@@ -171,7 +173,3 @@ class Budget:
     def taken_bytes(self) -> int:
         """Bytes of answers that the socket has taken so far."""
         return self._replies.taken_bytes
-
-    def refuse(self, reason: str, detail: str, *, at_once: bool = False) -> None:
-        """Close the connection: it uses what others wait for."""
-        self._refuse(reason, detail, at_once)

@@ -21,8 +21,9 @@ from sidecar.network.listening import hold_back_nothing, host_port
 from sidecar.network.memory import RequestMemory
 from sidecar.network.replies import Replies
 from sidecar.network.request import Exchange, RejectError, Request
-from sidecar.network.turn import TURN, descriptor_of
+from sidecar.network.turn import TURN
 from sidecar.network.unread import LEAST, AnswerMemory
+from sidecar.network.wire import LoopWire
 from sidecar.protocol.limits import BOUNDS
 from sidecar.protocol.primitives import Octets
 
@@ -114,7 +115,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         self.limit_frames(FIRST_FRAME_LIMIT)
         self.get_buffer = self._framer.buffer  # the event loop asks it directly
         self._replies = Replies(self._outbox, handler.exchange_done)
-        self._budget = Budget(self._framer, self._replies, memory, self._refuse)
+        self._budget = Budget(self._framer, self._replies, memory, self.reject)
         self._going_on = self._has_turn = self._relieving = False
         self._reported: set[str] = set()
         self._client_id = b""
@@ -350,12 +351,15 @@ class ClientConnection(asyncio.BufferedProtocol):
             self.abort()
             raise
 
-    def reject(self, reason: str, detail: str) -> None:
-        """Close because of what the client sent, after the answers written so far."""
+    def reject(self, reason: str, detail: str, *, at_once: bool = False) -> None:
+        """Close because of what the client sent or did not read, after the answers written so far or `at_once`."""
         if self._framer.is_stopped:
             return
         self._handler.client_rejected(self, reason, detail, closed=True)
-        self.close()
+        if at_once:
+            self.abort()
+        else:
+            self.close()
 
     def report(self, reason: str, detail: str) -> None:
         """Report input that is answered with an error, once per connection and reason: clients may repeat it."""
@@ -368,26 +372,19 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._stop()
         self._budget.waiting.clear()
         self._outbox.flush()
-        if self._transport is not None:
-            if self._transport.get_write_buffer_size():
-                asyncio.get_running_loop().call_later(_GOODBYE_S, self._transport.abort)
-            self._transport.close()
+        if self._outbox.wire is not None:
+            self._outbox.wire.close(_GOODBYE_S)
 
     def abort(self) -> None:
         """Close at once."""
         self._stop()
-        if self._transport is not None:
-            self._transport.abort()
+        if self._outbox.wire is not None:
+            self._outbox.wire.close()
 
     def _stop(self) -> None:
         self._framer.stop()
         if self.memory is not None:
             self.memory.end(self._budget)
-
-    def _refuse(self, reason: str, detail: str, at_once: bool) -> None:
-        self.reject(reason, detail)
-        if at_once:
-            self.abort()
 
     # Whether anybody is there (`sidecar.network.idling`) ----------------------------------------------------------
 
@@ -448,8 +445,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         self.tls = transport.get_extra_info("ssl_object")
         if self.tls is not None:
             hold_back_nothing(transport)
-        self._outbox.transport, self._outbox.descriptor = transport, descriptor_of(transport)
-        self._budget.transport = transport
+        self._outbox.wire = self._budget.wire = LoopWire(transport)
         if self.memory is not None:
             self.memory.connections.add(self._budget)
         self._handler.client_connected(self)

@@ -7,13 +7,13 @@ the bytes that arrive, so a client that only announces 100 MiB uses 64 KiB. `sid
 these buffers.
 """
 
-import os
 from enum import Enum, auto
 from typing import Final, NamedTuple
 
 from sidecar.network.memory import HeldBytes, RequestMemory
 from sidecar.network.pool import BufferPool
-from sidecar.network.turn import NO_DESCRIPTOR, TURN, Writable
+from sidecar.network.turn import TURN
+from sidecar.network.wire import Wire
 from sidecar.protocol import limits
 from sidecar.protocol.api import ApiKey, api_name
 from sidecar.protocol.primitives import I16, I32, Octets
@@ -26,7 +26,6 @@ _PREFIX: Final = 4
 _PIECE: Final = 16 * 1024  # bytes of one read while the memory for requests is used up
 _KEY_BEHIND: Final = 6  # length prefix and API key
 _SHORT: Final = 4 * 1024  # unfinished frames of a trusted peer that get no own buffer: Fetch answers come in 3 parts
-_PARTS_AT_ONCE: Final = 16  # buffers written by one system call; Linux allows 1024
 
 _HTTP: Final = (b"GET ", b"POST", b"HEAD", b"PUT ", b"OPTI", b"DELE", b"PATC", b"CONN")
 _TLS: Final = b"\x16\x03"
@@ -84,27 +83,25 @@ def _kept(data: Octets, memory: RequestMemory | None) -> bytearray:
 
 
 class Outbox:
-    """The output of one turn to one transport.
+    """The output of one turn to one wire.
 
-    Adjacent borrowed frames are stored as one span. At the end of the turn they are written directly to the socket if
-    there is a `descriptor` and everything before was sent. Bytes that the socket does not take are copied, once, for
-    the transport. `memory`: where the copy is counted until the transport has sent it.
+    Adjacent borrowed frames are stored as one span. At the end of the turn they are sent; bytes that the socket does
+    not take at once are copied, once. `memory`: where the copy is counted until it is sent.
     """
 
-    __slots__ = ("_dirty", "_memory", "_parts", "_span_end", "_span_start", "descriptor", "transport")
+    __slots__ = ("_dirty", "_memory", "_parts", "_span_end", "_span_start", "wire")
 
     def __init__(self, memory: RequestMemory | None = None) -> None:
-        self.descriptor = NO_DESCRIPTOR
         self._memory = memory
-        self.transport: Writable | None = None
+        self.wire: Wire | None = None
         self._parts: list[Octets] = []
         self._span_start = self._span_end = 0
         self._dirty = False
 
     @property
     def unsent(self) -> int:
-        """Bytes that were handed to the transport and that the socket has not taken."""
-        return 0 if self.transport is None else self.transport.get_write_buffer_size()
+        """Bytes that were flushed and that the socket has not taken."""
+        return 0 if self.wire is None else self.wire.unsent()
 
     def add_frame(self, frame: Frame) -> None:
         """Forward a whole frame unchanged."""
@@ -142,9 +139,9 @@ class Outbox:
     def send(self, parts: list[Octets]) -> None:
         """As `add_all`, but write at once if no turn is running and nothing waits."""
         if not self._dirty:
-            transport = self.transport
-            if transport is not None and not TURN.running:
-                self._write(transport, parts)
+            wire = self.wire
+            if wire is not None and not TURN.running:
+                wire.send(parts)
                 return
             self._dirty = True
             TURN.touched(self)
@@ -160,60 +157,17 @@ class Outbox:
             self._span_start = self._span_end = 0
 
     def flush(self) -> None:
-        """Write everything to the socket or the transport; keep it while there is no transport yet."""
+        """Send everything; keep it while there is no wire yet."""
         self._dirty = False
-        transport = self.transport
+        wire = self.wire
         if self._span_end != self._span_start:
-            if self.descriptor >= 0 and not self._parts and transport is not None:
-                self._write_span(transport)
-                return
-            self._close_span()
-        if self._parts and transport is not None:
+            if wire is not None and not self._parts:
+                self._span_start += wire.try_send(_shared_view[self._span_start : self._span_end])
+            if self._span_end != self._span_start:
+                self._close_span()
+        if self._parts and wire is not None:
             parts, self._parts = self._parts, []
-            self._write(transport, parts)
-
-    def _write_span(self, transport: Writable) -> None:
-        if transport.is_closing():  # another socket may have its descriptor already
-            self._span_start = self._span_end = 0
-            return
-        if not transport.get_write_buffer_size():
-            try:
-                sent = os.write(self.descriptor, _shared_view[self._span_start : self._span_end])
-            except OSError:
-                sent = 0  # full, or broken: the transport finds the error and reports it
-            self._span_start += sent
-            if self._span_start == self._span_end:
-                self._span_start = self._span_end = 0
-                return
-        self._close_span()
-        transport.write(self._parts.pop())
-
-    def _write(self, transport: Writable, parts: list[Octets]) -> None:
-        if transport.is_closing():
-            return
-        if self.descriptor >= 0 and len(parts) <= _PARTS_AT_ONCE and not transport.get_write_buffer_size():
-            try:
-                sent = os.write(self.descriptor, parts[0]) if len(parts) == 1 else os.writev(self.descriptor, parts)
-            except OSError:
-                sent = 0  # as above
-            if sent == len(parts[0]) and len(parts) == 1:
-                return
-            parts = _unsent(parts, sent)
-            if not parts:
-                return
-        if len(parts) == 1:
-            transport.write(parts[0])
-        else:
-            transport.writelines(parts)
-
-
-def _unsent(parts: list[Octets], sent: int) -> list[Octets]:
-    """Return the rest of `parts` after the first `sent` bytes."""
-    for index, part in enumerate(parts):
-        if sent < len(part):
-            return [memoryview(part)[sent:] if sent else part, *parts[index + 1 :]]
-        sent -= len(part)
-    return []
+            wire.send(parts)
 
 
 class Need(Enum):

@@ -3,17 +3,18 @@
 import asyncio
 
 from sidecar.network.framing import Frame
+from sidecar.network.wire import Wire
 from sidecar.protocol.primitives import Octets
 
 
 class LoginFrames:
     """A login in progress. `ahead`: how many requests before it are unanswered; their answers arrive first."""
 
-    __slots__ = ("_answer", "_ended", "_transport", "ahead")
+    __slots__ = ("_answer", "_ended", "_wire", "ahead")
 
-    def __init__(self, transport: asyncio.Transport, ahead: int = 0) -> None:
+    def __init__(self, wire: Wire, ahead: int = 0) -> None:
         self.ahead = ahead
-        self._transport = transport
+        self._wire = wire
         self._answer: asyncio.Future[Frame] | None = None
         self._ended = False
 
@@ -22,7 +23,7 @@ class LoginFrames:
         if self._ended:
             raise ConnectionError("the connection ended")
         self._answer = asyncio.get_running_loop().create_future()
-        self._transport.write(request)
+        self._wire.send([request])
         frame = await self._answer
         return bytes(memoryview(frame.buffer)[frame.start : frame.end])
 

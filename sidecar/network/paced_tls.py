@@ -14,7 +14,7 @@ import asyncio
 import asyncio.sslproto
 import ssl
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any, Final, cast
 
 import uvloop.loop
@@ -158,21 +158,20 @@ class PacedTls(asyncio.BufferedProtocol):
         return getattr(self._raw, name)
 
 
-class PacedTransport(asyncio.Transport):
-    """A transport that writes to `inner` in pieces. The protocol of `inner` returns by `is_full` whether to pause, and
-    calls `send` when writing may continue.
+class PacedWire:
+    """A `Wire` that writes to a transport in pieces. The protocol of that transport returns by `is_full` whether to
+    pause, and calls `pump` when writing may continue.
     """
 
     def __init__(self, inner: asyncio.Transport, is_full: Callable[[], bool]) -> None:
-        super().__init__()
         inner.set_write_buffer_limits(PIECE)
         self._inner = inner
         self._is_full = is_full
         self._rest: deque[memoryview] = deque()
         self._closing = False
 
-    def send(self) -> bool:
-        """Write what is left. Returns whether all of it was written to `inner`."""
+    def pump(self) -> bool:
+        """Write what is left. Returns whether all of it was written to the transport."""
         rest = self._rest
         while rest and not self._is_full():
             part = rest.popleft()
@@ -183,55 +182,35 @@ class PacedTransport(asyncio.Transport):
             self._inner.close()
         return not rest
 
-    def write(self, data: Octets) -> None:
-        """See `asyncio.Transport`; `data` must not change before it is sent."""
-        if not self._rest and len(data) <= PIECE and not self._is_full():
-            self._inner.write(data)
-        else:
-            self._rest.append(memoryview(data))
-            self.send()
+    def try_send(self, data: memoryview) -> int:
+        """See `Wire`."""
+        return 0
 
-    def writelines(self, list_of_data: Iterable[Octets]) -> None:
-        """See `asyncio.Transport`."""
-        parts = list(list_of_data)
-        if sum(map(len, parts)) <= PIECE:
-            self.write(b"".join(parts))
-        else:
-            for part in parts:
-                self.write(part)
+    def send(self, parts: list[Octets]) -> None:
+        """See `Wire`."""
+        if self._closing or self._inner.is_closing():
+            return
+        if len(parts) > 1 and sum(map(len, parts)) <= PIECE:
+            parts = [b"".join(parts)]
+        self._rest.extend(map(memoryview, parts))
+        self.pump()
 
-    def close(self) -> None:
-        """Close once all is sent."""
-        if not self._closing:
-            self._closing = True
-            self.send()
-
-    def abort(self) -> None:
-        """Close at once."""
-        self._closing = True
-        self._rest.clear()
-        self._inner.abort()
-
-    def is_closing(self) -> bool:
-        """Whether `close` was called, or the connection has ended."""
-        return self._closing or self._inner.is_closing()
-
-    def get_write_buffer_size(self) -> int:
-        """Bytes that are not sent yet."""
+    def unsent(self) -> int:
+        """See `Wire`."""
         return sum(map(len, self._rest)) + self._inner.get_write_buffer_size()
 
-    def can_write_eof(self) -> bool:
-        """TLS ends both directions together."""
-        return False
+    def read(self, on: bool) -> None:
+        """See `Wire`."""
+        if not (self._closing or self._inner.is_closing()):
+            (self._inner.resume_reading if on else self._inner.pause_reading)()
 
-    def pause_reading(self) -> None:
-        """See `asyncio.Transport`."""
-        self._inner.pause_reading()
-
-    def resume_reading(self) -> None:
-        """See `asyncio.Transport`."""
-        self._inner.resume_reading()
-
-    def get_extra_info(self, name: str, default: Any = None) -> Any:
-        """See `asyncio.Transport`."""
-        return self._inner.get_extra_info(name, default)
+    def close(self, within_s: float = 0.0, *, half: bool = False) -> None:
+        """See `Wire`. TLS ends both directions together."""
+        self.read(True)
+        self._closing = True
+        if not within_s:
+            self._rest.clear()
+            self._inner.abort()
+            return
+        asyncio.get_running_loop().call_later(within_s, self.close)
+        self.pump()

@@ -9,32 +9,11 @@ from dataclasses import dataclass, field
 from time import perf_counter
 from typing import Any, Final, Protocol
 
-from sidecar.protocol.primitives import Octets
-
-NO_DESCRIPTOR: Final = -1
-
 
 class Flushed(Protocol):
     """The data to be written to one transport (`framing.Outbox`)."""
 
     def flush(self) -> None: ...
-
-
-class Writable(Protocol):
-    """The methods of a transport that `framing.Outbox` needs."""
-
-    def write(self, data: Octets) -> None: ...
-    def writelines(self, list_of_data: list[Octets]) -> None: ...
-    def is_closing(self) -> bool: ...
-    def get_write_buffer_size(self) -> int: ...
-
-
-def descriptor_of(transport: asyncio.Transport) -> int:
-    """Return the socket to which an `Outbox` may write itself, without the copy that a transport makes of a borrowed
-    frame. `NO_DESCRIPTOR` if the transport has to write (TLS), and for asyncio's own transports, as in simulations.
-    """
-    is_plain = type(transport).__module__ == "uvloop.loop" and transport.get_extra_info("ssl_object") is None
-    return transport.get_extra_info("socket").fileno() if is_plain else NO_DESCRIPTOR
 
 
 @dataclass(slots=True, eq=False)

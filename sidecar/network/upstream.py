@@ -19,9 +19,10 @@ from sidecar.network.framing import BadLength, Begun, Frame, Framer, Outbox
 from sidecar.network.keepalive import end_when_stuck, probe_when_idle
 from sidecar.network.login_frames import LoginFrames
 from sidecar.network.memory import RequestMemory
-from sidecar.network.paced_tls import PacedTransport
-from sidecar.network.turn import TURN, descriptor_of
+from sidecar.network.paced_tls import PacedWire
+from sidecar.network.turn import TURN
 from sidecar.network.unread import LEAST, AnswerMemory
+from sidecar.network.wire import LoopWire, Wire
 from sidecar.protocol.caller import BadAnswerError
 from sidecar.protocol.primitives import I32, MalformedFrameError, Octets
 from sidecar.security.broker_access import PLAIN_TCP, BrokerAccess
@@ -108,10 +109,10 @@ class UpstreamConnection(asyncio.BufferedProtocol):
         self._outbox = Outbox(requests)
         self._pending: deque[Reply] = deque()
         self._sent_at: deque[float] = deque()
-        self._transport: asyncio.Transport | None = None
+        self._wire: Wire | None = None
         self._connect_timeout = connect_timeout
         self._connecting: asyncio.Task[None] | None = None
-        self._paced: PacedTransport | None = None
+        self._paced: PacedWire | None = None
         self._ready = False  # whether requests may be sent: it is open, and no login is under way
         self._login: LoginFrames | None = None
         self._renewal: asyncio.TimerHandle | None = None
@@ -155,12 +156,12 @@ class UpstreamConnection(asyncio.BufferedProtocol):
 
     def _renew(self) -> None:
         """Log in again; requests wait meanwhile."""
-        if self.closed or self._transport is None:
+        if self.closed or self._wire is None:
             return
         self._outbox.flush()
-        self._outbox.transport = None
+        self._outbox.wire = None
         self._ready, self._waiting_bytes = False, 0
-        self._login = LoginFrames(self._transport, ahead=len(self._pending))
+        self._login = LoginFrames(self._wire, ahead=len(self._pending))
         self._connecting = asyncio.get_running_loop().create_task(self._log_in_again())
 
     async def _log_in_again(self) -> None:
@@ -235,15 +236,15 @@ class UpstreamConnection(asyncio.BufferedProtocol):
     def pause(self) -> None:
         """Stop reading answers: their reader is full."""
         self._paused = True
-        if self._transport is not None and self.stood and not self._transport.is_closing():
-            self._transport.pause_reading()
+        if self._wire is not None and self.stood:
+            self._wire.read(False)
 
     def resume(self) -> None:
         self._paused = False
         if self._framer.is_behind:  # an answer waits for room
             return
-        if self._transport is not None and not self._transport.is_closing():
-            self._transport.resume_reading()
+        if self._wire is not None:
+            self._wire.read(True)
 
     def _pause_again(self) -> None:
         """Needed for uvloop, which begins to read after `connection_made` even if reading was paused there."""
@@ -268,21 +269,16 @@ class UpstreamConnection(asyncio.BufferedProtocol):
         self._owner.upstream_closed(self)
         for reply in pending:
             reply.answer_lost(UpstreamLostError(f"{self._named}: nobody waits any more", sent=True))
-        if self._ready and self._transport is not None:
-            self._say_goodbye(self._transport)
-        elif self.stood and self._transport is not None:  # a login is being renewed: read its answers
-            self._transport.resume_reading()
-            asyncio.get_running_loop().call_later(_GOODBYE_S, self._transport.abort)
+        if self._ready and self._wire is not None:
+            self._say_goodbye(self._wire)
+        elif self.stood and self._wire is not None:  # a login is being renewed: read its answers
+            self._wire.read(True)
+            asyncio.get_running_loop().call_later(_GOODBYE_S, self._wire.close)
 
-    def _say_goodbye(self, transport: asyncio.Transport) -> None:
+    def _say_goodbye(self, wire: Wire) -> None:
         self._stop()
         self._outbox.flush()
-        transport.resume_reading()
-        if transport.can_write_eof():
-            transport.write_eof()
-        else:  # TLS sends its own end of the stream after all queued data
-            transport.close()
-        asyncio.get_running_loop().call_later(_GOODBYE_S, transport.abort)
+        wire.close(_GOODBYE_S, half=True)
 
     def _fail(self, reason: str, *, sent: bool) -> None:
         """The connection ended although this node did not close it."""
@@ -290,8 +286,8 @@ class UpstreamConnection(asyncio.BufferedProtocol):
             self.lost = True
             if not self._answered:
                 self.failure = reason
-        elif self._finishing and not self._ready and self._transport is not None:
-            self._transport.abort()
+        elif self._finishing and not self._ready and self._wire is not None:
+            self._wire.close()
         self._end(UpstreamLostError(reason, sent=sent))
 
     def _end(self, error: UpstreamLostError) -> None:
@@ -302,8 +298,8 @@ class UpstreamConnection(asyncio.BufferedProtocol):
         if self._connecting is not None and self._connecting is not asyncio.current_task():
             self._connecting.cancel()
         self._forget_login()
-        if self._transport is not None:
-            self._transport.abort()
+        if self._wire is not None:
+            self._wire.close()
         pending, self._pending = self._pending, deque()
         self._owner.upstream_closed(self)
         now, before = perf_counter(), TURN.waited
@@ -350,8 +346,8 @@ class UpstreamConnection(asyncio.BufferedProtocol):
             self._framer.receive()
             return
         self._framer.set_aside()
-        if self._transport is not None and not self._transport.is_closing():
-            self._transport.pause_reading()
+        if self._wire is not None:
+            self._wire.read(False)
 
     def admitted(self) -> None:
         """See `sidecar.network.unread.Receiver`."""
@@ -410,25 +406,26 @@ class UpstreamConnection(asyncio.BufferedProtocol):
             transport.abort()
             return
         if self._access.tls is not None:
-            transport = self._paced = PacedTransport(transport, lambda: self._full)
-        self._transport = transport
+            self._wire = self._paced = PacedWire(transport, lambda: self._full)
+        else:
+            self._wire = LoopWire(transport)
         sock: socket.socket = transport.get_extra_info("socket")
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         probe_when_idle(sock)
         end_when_stuck(sock)
         if self._access.credentials is not None:
-            self._login = LoginFrames(transport)
+            self._login = LoginFrames(self._wire)
             return
         self._stand()
 
     def _stand(self) -> None:
         """Send requests from now on."""
-        transport = self._transport
-        assert transport is not None
+        wire = self._wire
+        assert wire is not None
         self.stood = self._ready = True
-        self._outbox.transport, self._outbox.descriptor = transport, descriptor_of(transport)
+        self._outbox.wire = wire
         if self._finishing:
-            self._say_goodbye(transport)
+            self._say_goodbye(wire)
             return
         if self._paused:
             asyncio.get_running_loop().call_soon(self._pause_again)
@@ -450,5 +447,5 @@ class UpstreamConnection(asyncio.BufferedProtocol):
 
     def resume_writing(self) -> None:
         self._full = False
-        if self._paced is None or self._paced.send():
+        if self._paced is None or self._paced.pump():
             self._owner.upstream_full(self, self._full or self._waiting_full)

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 
 from sidecar.network.framing import COPIES, RECEIVE_BYTES, BadLength, Begun, Frame, Framer, Outbox
 from sidecar.network.memory import RequestMemory
-from sidecar.network.turn import NO_DESCRIPTOR, TURN, descriptor_of
+from sidecar.network.turn import TURN
+from sidecar.network.wire import LoopWire
 from sidecar.protocol.primitives import I32
 from tests.unit.network.peers import frame_of
 
@@ -27,40 +28,39 @@ if TYPE_CHECKING:
 LIMIT = 100 * 1024 * 1024
 
 
-class Transport:
-    """Keeps what is written to it."""
+class PaperWire:
+    """Keeps what is sent on it, and takes nothing at once."""
 
     def __init__(self) -> None:
-        self.written: list[bytes] = []
+        self.sent: list[bytes] = []
 
-    def write(self, data: Octets) -> None:
-        self.written.append(bytes(data))
-
-    def writelines(self, list_of_data: list[Octets]) -> None:
-        for data in list_of_data:
-            self.write(data)
-
-    def is_closing(self) -> bool:
-        return False
-
-    def get_write_buffer_size(self) -> int:
+    def try_send(self, data: memoryview) -> int:
         return 0
+
+    def send(self, parts: list[Octets]) -> None:
+        self.sent += map(bytes, parts)
+
+    def unsent(self) -> int:
+        return 0
+
+    def read(self, on: bool) -> None: ...
+    def close(self, within_s: float = 0.0, *, half: bool = False) -> None: ...
 
     @property
     def bytes(self) -> bytes:
-        return b"".join(self.written)
+        return b"".join(self.sent)
 
 
 class Forwarder:
-    """Passes every frame on, as it is, to a transport; at most `most` in a turn."""
+    """Passes every frame on, as it is, to a wire; at most `most` in a turn."""
 
     def __init__(self, *, own: bool = False, most: int = 1_000_000, trusted: bool = False) -> None:
         self.framer = Framer(LIMIT, trusted=trusted)
-        self.transport = Transport()
+        self.wire = PaperWire()
         self.frames = 0
         self.bad: list[BadLength] = []
         self.outbox = Outbox()
-        self.outbox.transport = self.transport
+        self.outbox.wire = self.wire
         self._owns = own
         self._most = most
 
@@ -124,7 +124,7 @@ def test_frames_come_out_as_they_were_sent_whatever_the_pieces(sizes: list[int],
             feed(receiver, piece)
             at += len(piece)
             number += 1
-        assert receiver.transport.bytes == stream
+        assert receiver.wire.bytes == stream
         assert receiver.frames == len(sizes)
 
 
@@ -134,8 +134,8 @@ def test_connections_that_share_the_buffer_do_not_disturb_each_other() -> None:
     for at in range(0, max(len(first), len(second)), 700):
         feed(left, first[at : at + 700])
         feed(right, second[at : at + 700])
-    assert left.transport.bytes == first
-    assert right.transport.bytes == second
+    assert left.wire.bytes == first
+    assert right.wire.bytes == second
 
 
 @pytest.mark.parametrize("size", [10, 1_000, 16_000, 60_000, 200_000, 1_000_000, 10_000_000])
@@ -143,7 +143,7 @@ def test_a_frame_is_copied_once_at_the_most(size: int) -> None:
     frame = frame_of(bytes(size))
     receiver = Forwarder()
     copied = copies_of(lambda: feed(receiver, frame))
-    assert receiver.transport.bytes == frame
+    assert receiver.wire.bytes == frame
     assert copied <= min(len(frame), RECEIVE_BYTES)
 
 
@@ -153,7 +153,7 @@ def test_a_frame_that_arrives_in_pieces_is_copied_once_too(size: int, pieces: in
     frame = frame_of(bytes(size))
     receiver = Forwarder()
     copied = copies_of(lambda: feed(receiver, frame, most=max(1, size // pieces)))
-    assert receiver.transport.bytes == frame
+    assert receiver.wire.bytes == frame
     assert copied <= len(frame) + 8
 
 
@@ -161,7 +161,7 @@ def test_many_small_frames_are_written_together_and_copied_once() -> None:
     stream = b"".join(frame_of(bytes(100)) for _ in range(500))
     receiver = Forwarder()
     assert copies_of(lambda: feed(receiver, stream)) == len(stream)
-    assert receiver.transport.written == [stream]
+    assert receiver.wire.sent == [stream]
 
 
 def test_a_frame_that_was_received_into_memory_of_its_own_is_not_copied_again() -> None:
@@ -204,13 +204,12 @@ def test_a_length_out_of_bounds_is_told_with_the_first_bytes_and_ends_the_readin
     assert receiver.bad == [(size, (I32.pack(size) + b"rest" + good)[:16], LIMIT)]
     feed(receiver, good)
     assert receiver.frames == 1
-    assert receiver.transport.bytes == good
+    assert receiver.wire.bytes == good
 
 
 def test_parts_and_frames_leave_in_the_order_they_were_added() -> None:
-    transport = Transport()
-    outbox = Outbox()
-    outbox.transport = transport
+    wire, outbox = PaperWire(), Outbox()
+    outbox.wire = wire
 
     class Mixed(Forwarder):
         def forward(self, frame: Frame) -> None:
@@ -219,7 +218,7 @@ def test_parts_and_frames_leave_in_the_order_they_were_added() -> None:
             outbox.add(b">")
 
     feed(Mixed(), frame_of(b"a") + frame_of(b"b"))
-    assert transport.bytes == b"<" + frame_of(b"a") + b"><" + frame_of(b"b") + b">"
+    assert wire.bytes == b"<" + frame_of(b"a") + b"><" + frame_of(b"b") + b">"
 
 
 def test_a_turn_takes_up_no_more_frames_than_it_may_and_later_ones_take_the_rest_in_order() -> None:
@@ -232,7 +231,7 @@ def test_a_turn_takes_up_no_more_frames_than_it_may_and_later_ones_take_the_rest
     receiver.take_up()
     assert (receiver.frames, receiver.framer.is_behind) == (8, False)
     feed(receiver, bytes(54))
-    assert receiver.transport.bytes == stream + bytes(54)
+    assert receiver.wire.bytes == stream + bytes(54)
 
 
 def test_what_is_read_while_a_receiver_is_behind_comes_behind_what_is_left() -> None:
@@ -242,7 +241,7 @@ def test_what_is_read_while_a_receiver_is_behind_comes_behind_what_is_left() -> 
     feed(receiver, second)
     while receiver.framer.is_behind:
         receiver.take_up()
-    assert receiver.transport.bytes == first + second
+    assert receiver.wire.bytes == first + second
 
 
 def test_a_framer_that_stops_forgets_what_it_had_left() -> None:
@@ -276,7 +275,7 @@ def test_a_turn_that_ends_with_its_last_frame_leaves_nothing_behind() -> None:
     feed(receiver, stream)
     assert not receiver.framer.is_behind
     feed(receiver, stream)
-    assert receiver.transport.bytes == stream + stream
+    assert receiver.wire.bytes == stream + stream
 
 
 @pytest.mark.parametrize("size", [84, 4_000, 5_000, 100_000])
@@ -288,7 +287,7 @@ def test_an_answer_of_a_broker_that_comes_in_pieces_is_one_frame(size: int) -> N
             feed(receiver, piece)
         stream += frame + frame_of(b"next")
     assert receiver.frames == 6
-    assert receiver.transport.bytes == stream
+    assert receiver.wire.bytes == stream
     assert receiver.framer.unfinished_bytes == 0
 
 
@@ -305,9 +304,9 @@ def test_what_is_added_before_there_is_a_transport_is_written_when_it_comes() ->
     TURN.begin()
     outbox.add(b"early")
     TURN.end()
-    outbox.transport = transport = Transport()
+    outbox.wire = wire = PaperWire()
     outbox.flush()
-    assert transport.bytes == b"early"
+    assert wire.bytes == b"early"
 
 
 async def test_what_fails_at_the_end_of_a_turn_stalls_nobody_else_and_is_told() -> None:
@@ -316,15 +315,15 @@ async def test_what_fails_at_the_end_of_a_turn_stalls_nobody_else_and_is_told() 
     asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(str(context["exception"])))
     done: list[int] = []
 
-    class Broken(Transport):
-        def write(self, data: Octets) -> None:
+    class Broken(PaperWire):
+        def send(self, parts: list[Octets]) -> None:
             raise RuntimeError("a write that fails")
 
     def fail() -> None:
         raise LookupError("an action that fails")
 
     broken, sound = Outbox(), Outbox()
-    broken.transport, sound.transport = Broken(), Transport()
+    broken.wire, sound.wire = Broken(), (kept := PaperWire())
 
     def produce() -> None:
         for action in (lambda: done.append(1), fail, lambda: done.append(2)):
@@ -333,12 +332,12 @@ async def test_what_fails_at_the_end_of_a_turn_stalls_nobody_else_and_is_told() 
         sound.add(b"kept")
 
     TURN.run(produce)
-    assert (done, sound.transport.bytes) == ([1, 2], b"kept")
+    assert (done, kept.bytes) == ([1, 2], b"kept")
     assert told == ["an action that fails", "a write that fails"]
     assert not TURN.running
     sound.add(b" and later")  # outside a turn: at the end of this one of the loop
     await asyncio.sleep(0)
-    assert sound.transport.bytes == b"kept and later"
+    assert kept.bytes == b"kept and later"
 
 
 # The socket, written at once ------------------------------------------------------------------------------------------
@@ -354,8 +353,7 @@ def with_socket(body: Callable[[Forwarder, asyncio.Transport, socket.socket], Aw
         with peer:
             transport, _ = await asyncio.get_running_loop().create_connection(asyncio.Protocol, sock=ours)
             receiver = Forwarder()
-            receiver.outbox.transport, receiver.outbox.descriptor = transport, descriptor_of(transport)
-            assert receiver.outbox.descriptor == ours.fileno()
+            receiver.outbox.wire = LoopWire(transport)
             await body(receiver, transport, peer)
             transport.abort()
 
@@ -405,7 +403,8 @@ def test_the_descriptor_of_a_transport_that_has_ended_is_not_written_to() -> Non
         await asyncio.sleep(0.01)
         reader, writer = os.pipe()
         os.set_blocking(reader, False)
-        receiver.outbox.descriptor = writer
+        assert isinstance(receiver.outbox.wire, LoopWire)
+        receiver.outbox.wire._descriptor = writer
         feed(receiver, frame_of(b"a"))
         receiver.outbox.send([frame_of(b"b")])
         with pytest.raises(BlockingIOError):
@@ -416,14 +415,14 @@ def test_the_descriptor_of_a_transport_that_has_ended_is_not_written_to() -> Non
     with_socket(body)
 
 
-def test_asyncios_own_transport_has_no_descriptor_to_write_to() -> None:
-    """It writes at once by itself."""
+def test_asyncios_own_transport_writes_itself() -> None:
+    """It makes no copy of what the socket takes at once."""
 
     async def run() -> None:
         ours, peer = socket.socketpair()
         with peer:
             transport, _ = await asyncio.get_running_loop().create_connection(asyncio.Protocol, sock=ours)
-            assert descriptor_of(transport) == NO_DESCRIPTOR
+            assert LoopWire(transport).try_send(memoryview(b"borrowed")) == 0
             transport.abort()
 
     with asyncio.Runner(loop_factory=asyncio.SelectorEventLoop) as runner:
@@ -431,13 +430,13 @@ def test_asyncios_own_transport_has_no_descriptor_to_write_to() -> None:
 
 
 def test_what_is_counted_of_a_turn_is_counted_once_it_is_written() -> None:
-    transport, outbox, seen = Transport(), Outbox(), list[tuple[str, bytes]]()
-    outbox.transport = transport
+    wire, outbox, seen = PaperWire(), Outbox(), list[tuple[str, bytes]]()
+    outbox.wire = wire
 
     def work() -> None:
         outbox.add(b"answer")
-        TURN.note(lambda text: seen.append((text, transport.bytes)), ("first",))
-        TURN.note(lambda text: seen.append((text, transport.bytes)), ("second",))
+        TURN.note(lambda text: seen.append((text, wire.bytes)), ("first",))
+        TURN.note(lambda text: seen.append((text, wire.bytes)), ("second",))
         assert not seen
 
     TURN.run(work)

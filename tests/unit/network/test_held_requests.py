@@ -14,7 +14,7 @@ from sidecar.network.framing import Frame
 from sidecar.network.handling import Pause
 from sidecar.network.listening import close_server
 from sidecar.network.memory import HeldBytes, RequestMemory
-from sidecar.network.paced_tls import PIECE, PacedTransport
+from sidecar.network.paced_tls import PIECE, PacedWire
 from sidecar.network.turn import TURN
 from sidecar.network.upstream import UpstreamConnection
 from sidecar.protocol.primitives import I32
@@ -375,6 +375,9 @@ class Inner(asyncio.Transport):
         self.got.append(bytes(data))
         self.room -= 1
 
+    def resume_reading(self) -> None:
+        """Nothing is read."""
+
     def close(self) -> None:
         self.ended = "closed"
 
@@ -388,28 +391,27 @@ class Inner(asyncio.Transport):
         return 0
 
 
-def test_pieces_go_as_they_are_taken_in_their_order_and_the_end_comes_behind_them() -> None:
+async def test_pieces_go_as_they_are_taken_in_their_order_and_the_end_comes_behind_them() -> None:
     inner = Inner(3)
-    paced = PacedTransport(inner, lambda: inner.room <= 0)
-    paced.writelines([b"a" * PIECE, b"b" * PIECE + b"c"])
-    paced.write(b"d")
-    paced.close()
-    paced.close()
-    assert paced.is_closing()
+    paced = PacedWire(inner, lambda: inner.room <= 0)
+    paced.send([b"a" * PIECE, b"b" * PIECE + b"c"])
+    paced.send([b"d"])
+    paced.close(60.0)
+    paced.send([b"too late"])
     assert b"".join(inner.got) == b"a" * PIECE + b"b" * PIECE + b"c"
-    assert (paced.get_write_buffer_size(), inner.ended) == (1, "")
+    assert (paced.unsent(), inner.ended) == (1, "")
     inner.room = 1
-    assert paced.send()
-    assert (inner.got[-1], inner.ended, paced.can_write_eof()) == (b"d", "closed", False)
+    assert paced.pump()
+    assert (inner.got[-1], inner.ended) == (b"d", "closed")
 
 
 def test_what_is_left_is_dropped_with_the_connection() -> None:
     memory = RequestMemory(MIB)
     inner = Inner(1)
-    paced = PacedTransport(inner, lambda: inner.room <= 0)
-    paced.write(HeldBytes(3 * PIECE, memory))
+    paced = PacedWire(inner, lambda: inner.room <= 0)
+    paced.send([HeldBytes(3 * PIECE, memory)])
     assert memory.used == 3 * PIECE
-    paced.abort()
+    paced.close()
     assert (memory.used, inner.ended) == (0, "aborted")
 
 
@@ -426,12 +428,12 @@ def test_a_writer_is_not_told_to_go_on_where_the_last_piece_fills_the_transport_
                 link.pause_writing()
 
     inner = Filled(1)
-    paced = link._paced = PacedTransport(inner, lambda: link._full)
-    paced.write(b"a" * 2 * PIECE)
+    paced = link._paced = PacedWire(inner, lambda: link._full)
+    paced.send([b"a" * 2 * PIECE])
     assert owner.full == [True]
     inner.room = 1
     link.resume_writing()
-    assert paced.get_write_buffer_size() == 0
+    assert paced.unsent() == 0
     assert owner.full[-1], "its writer waits until there is room"
     inner.room = 1
     link.resume_writing()

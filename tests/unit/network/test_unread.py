@@ -184,12 +184,12 @@ async def test_an_answer_counts_as_a_whole_until_all_of_it_is_sent() -> None:
 
 
 class Slow:
-    """A transport whose peer takes some of what is written."""
+    """A wire whose peer takes some of what is sent."""
 
-    unsent = 0
+    left = 0
 
-    def get_write_buffer_size(self) -> int:
-        return self.unsent
+    def unsent(self) -> int:
+        return self.left
 
 
 def test_an_answer_that_was_taken_long_ago_does_not_count() -> None:
@@ -197,19 +197,19 @@ def test_an_answer_that_was_taken_long_ago_does_not_count() -> None:
     closed at once where there were some of them.
     """
     outbox = Outbox()
-    outbox.transport = slow = Slow()  # type: ignore[assignment]
+    outbox.wire = slow = Slow()  # type: ignore[assignment]
     replies = Replies(outbox, lambda *_: None)
     replies.written = 4 * MIB
     replies.note_large(4 * MIB)
     replies.written += 100_000
     replies.note_large(100_000)
-    slow.unsent = 100_000
+    slow.left = 100_000
     assert replies.unread_bytes == 100_000, "it has taken the large one"
     replies.written += MIB
     replies.note_large(MIB)
-    slow.unsent = 200_000
+    slow.left = 200_000
     assert replies.unread_bytes == MIB, "it has not taken all of this one"
-    slow.unsent = 0
+    slow.left = 0
     assert replies.unread_bytes == 0
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from sidecar.network.upstream import UpstreamConnection
+from sidecar.network.wire import LoopWire
 from sidecar.protocol.primitives import I32
 from tests.unit.network.peers import LOOPBACK, Asked, Owner, Peer, answer_frame, broker, frame_of, on_uvloop
 from tests.wait import wait_for_async
@@ -258,8 +259,8 @@ async def test_a_broker_that_fell_silent_is_looked_for_by_the_kernel() -> None:
         connection = UpstreamConnection(Owner(), address, 5.0)
         connection.open()
         await until(lambda: connection.connected, "the connection")
-        assert connection._transport is not None
-        sock: socket.socket = connection._transport.get_extra_info("socket")
+        assert isinstance(connection._wire, LoopWire)
+        sock: socket.socket = connection._wire._transport.get_extra_info("socket")
         assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
         assert 0 < sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) <= 25_000
         connection.close()
