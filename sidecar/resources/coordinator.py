@@ -535,8 +535,7 @@ class Coordinator:
         """
         while True:
             self._woken.clear()
-            if self.epoch is not None:
-                self.pass_time()
+            self.pass_time()
             if self.epoch is not None:
                 await self._keep_fence(self.epoch)
             elif self._is_orphaned():

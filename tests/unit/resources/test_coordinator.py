@@ -400,6 +400,19 @@ async def test_claims_of_a_session_outlive_its_connection_by_a_grace(serving: No
     assert serving.owners() == {}
 
 
+async def test_a_grace_that_ends_while_another_node_coordinates_keeps_nobody_awake(serving: Node) -> None:
+    running = asyncio.create_task(serving.room.run())
+    serving.room.bind(1, IDEMPOTENT)
+    serving.placed = 2
+    serving.room.heard({CLAIMS})
+    serving.room.connection_closed(1)
+    serving.now += GRACE_S
+    serving.room.connection_closed(2)
+    await turns()
+    assert serving.room.claims.sessions.next_end() is None
+    running.cancel()
+
+
 async def test_an_end_that_cannot_be_written_is_tried_again(serving: Node) -> None:
     await serving.granted(Connection(1), "a")
     serving.log_fails = True
