@@ -53,8 +53,8 @@ MODULES: Final = {
     "new_groups": (
         "Groups whose coordinator assigns partitions: of consumers (KIP-848), of Kafka Streams (KIP-1071).",
         {
-            "consumer_group_heartbeat": 1, "consumer_group_describe": 1, "streams_group_heartbeat": 0,
-            "streams_group_describe": 0,
+            "consumer_group_heartbeat": 1, "consumer_group_describe": 1, "streams_group_heartbeat": 1,
+            "streams_group_describe": 1, "streams_group_topology_description_update": 0,
         },
     ),
     "shares": (

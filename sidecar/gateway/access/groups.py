@@ -138,11 +138,13 @@ _NO_LISTS: Final[Values] = dict.fromkeys(
     ("active_tasks", "standby_tasks", "warmup_tasks", "partitions_by_user_endpoint")
 )
 """Null in an answer to StreamsGroupHeartbeat that has nothing new of them; other answers do not have them."""
+_NO_LAG: Final = {"acceptable_recovery_lag": NO_ID}
+"""In such an answer from version 1 on."""
 
 
 def not_beaten(code: int, message: str | None = None) -> Values:
     """The answer to a heartbeat that is refused."""
-    return _NO_LISTS | {"error_code": code, "error_message": message}
+    return _NO_LISTS | _NO_LAG | {"error_code": code, "error_message": message}
 
 
 def heartbeat(asking: Asking, names: Iterable[str]) -> Divided | None:
@@ -175,6 +177,26 @@ def streams_topics(topology: Values | None) -> Iterable[str]:
             yield from each["source_topics"]
             yield from each["repartition_sink_topics"]
         yield from made_topics(topology)
+
+
+def described_topics(description: Values | None) -> Iterable[str]:
+    """All topics that the description of a topology names (KIP-1331)."""
+    for node in _nodes(description):
+        yield from node["source_topics"]
+    yield from sinks(description)
+
+
+def sinks(description: Values | None) -> Iterable[str]:
+    """The topics that a described topology writes to."""
+    return (node["sink_topic"] for node in _nodes(description) if node["sink_topic"] is not None)
+
+
+def _nodes(description: Values | None) -> Iterable[Values]:
+    if description is not None:
+        for subtopology in description["subtopologies"]:
+            yield from subtopology["nodes"]
+        for store in description["global_stores"]:
+            yield from (store["source"], store["processor"])
 
 
 # Offsets of share groups ----------------------------------------------------------------------------------------------

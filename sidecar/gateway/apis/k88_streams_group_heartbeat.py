@@ -1,4 +1,4 @@
-"""StreamsGroupHeartbeat (0) (KIP-1071).
+"""StreamsGroupHeartbeat (0-1) (KIP-1071).
 
 An application is refused with 29 TOPIC_AUTHORIZATION_FAILED if its internal topics would have the name of a sidecar's
 topic (`__sidecar_*`) or of a shadow: the coordinator creates them with the node's rights.
@@ -32,7 +32,7 @@ def _streams_heartbeat(asking: Asking) -> Divided | None:
 
 
 SPEC = ApiSpec(
-    ApiKey.STREAMS_GROUP_HEARTBEAT, (0, 0), Route.GROUP, Asked(_streams_heartbeat, _missing), ShadowRule.OWN,
+    ApiKey.STREAMS_GROUP_HEARTBEAT, (0, 1), Route.GROUP, Asked(_streams_heartbeat, _missing), ShadowRule.OWN,
     links=SharedLinks(since=0),
     cold=lambda row, of: (
         HeartbeatApi(
@@ -45,6 +45,4 @@ SPEC = ApiSpec(
             lambda fields: made_topics(fields["topology"]),
         ).handle
     ),
-    reason="1 asks members for a description of their topology, which nodes do not pass on yet (KIP-1071 is 0)",
-    newest=1,
 )  # fmt: skip

@@ -38,8 +38,5 @@ ROWS: Final = (
     NotServed(ApiKey.WRITE_SHARE_GROUP_STATE, 1, _BROKERS),
     NotServed(ApiKey.DELETE_SHARE_GROUP_STATE, 0, _BROKERS),
     NotServed(ApiKey.READ_SHARE_GROUP_STATE_SUMMARY, 1, _BROKERS),
-    NotServed(
-        ApiKey.STREAMS_GROUP_TOPOLOGY_DESCRIPTION_UPDATE, 0, "members send it when StreamsGroupHeartbeat 1 asks for it"
-    ),
     NotServed(ApiKey.UNREGISTER_CONTROLLER, 0, _QUORUM),
 )

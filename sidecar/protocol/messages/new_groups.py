@@ -115,12 +115,14 @@ STREAMS_GROUP_HEARTBEAT: Final = Message(ApiKey.STREAMS_GROUP_HEARTBEAT, 0, Reco
     member_id=TEXT,
     member_epoch=INT32,
     heartbeat_interval_ms=INT32,
-    acceptable_recovery_lag=INT32,
+    acceptable_recovery_lag_legacy=Field(INT32, until=0),
     task_offset_interval_ms=INT32,
+    acceptable_recovery_lag=Field(INT64, since=1),
     status=Array(Record(status_code=INT8, status_detail=TEXT), nullable_since=0),
     active_tasks=Array(Record(subtopology_id=TEXT, partitions=Array(INT32)), nullable_since=0),
     standby_tasks=Array(Record(subtopology_id=TEXT, partitions=Array(INT32)), nullable_since=0),
     warmup_tasks=Array(Record(subtopology_id=TEXT, partitions=Array(INT32)), nullable_since=0),
+    topology_description_required=Field(BOOLEAN, since=1),
     endpoint_information_epoch=INT32,
     partitions_by_user_endpoint=Array(Record(
         user_endpoint=Record(host=TEXT, port=UINT16),
@@ -132,6 +134,7 @@ STREAMS_GROUP_HEARTBEAT: Final = Message(ApiKey.STREAMS_GROUP_HEARTBEAT, 0, Reco
 STREAMS_GROUP_DESCRIBE: Final = Message(ApiKey.STREAMS_GROUP_DESCRIBE, 0, Record(
     group_ids=Array(TEXT),
     include_authorized_operations=BOOLEAN,
+    include_topology_description=Field(BOOLEAN, since=1),
 ), Record(
     throttle_time_ms=INT32,
     groups=Array(Record(
@@ -187,5 +190,75 @@ STREAMS_GROUP_DESCRIBE: Final = Message(ApiKey.STREAMS_GROUP_DESCRIBE, 0, Record
             is_classic=BOOLEAN,
         )),
         authorized_operations=INT32,
+        topology_description=Field(Nullable(Record(
+            subtopologies=Array(Record(
+                subtopology_id=TEXT,
+                nodes=Array(Record(
+                    name=TEXT,
+                    node_type=INT8,
+                    source_topics=Array(TEXT),
+                    sink_topic=NULLABLE_TEXT,
+                    stores=Array(TEXT),
+                    successors=Array(TEXT),
+                )),
+            )),
+            global_stores=Array(Record(
+                source=Record(
+                    name=TEXT,
+                    node_type=INT8,
+                    source_topics=Array(TEXT),
+                    sink_topic=NULLABLE_TEXT,
+                    stores=Array(TEXT),
+                    successors=Array(TEXT),
+                ),
+                processor=Record(
+                    name=TEXT,
+                    node_type=INT8,
+                    source_topics=Array(TEXT),
+                    sink_topic=NULLABLE_TEXT,
+                    stores=Array(TEXT),
+                    successors=Array(TEXT),
+                ),
+            )),
+        )), since=1),
+        topology_description_status=Field(INT8, since=1),
+        assignor_name=Field(NULLABLE_TEXT, since=1),
     )),
 ))
+
+STREAMS_GROUP_TOPOLOGY_DESCRIPTION_UPDATE: Final = Message(ApiKey.STREAMS_GROUP_TOPOLOGY_DESCRIPTION_UPDATE, 0, Record(
+    group_id=TEXT,
+    member_id=TEXT,
+    topology_epoch=INT32,
+    topology_description=Record(
+        subtopologies=Array(Record(
+            subtopology_id=TEXT,
+            nodes=Array(Record(
+                name=TEXT,
+                node_type=INT8,
+                source_topics=Array(TEXT),
+                sink_topic=NULLABLE_TEXT,
+                stores=Array(TEXT),
+                successors=Array(TEXT),
+            )),
+        )),
+        global_stores=Array(Record(
+            source=Record(
+                name=TEXT,
+                node_type=INT8,
+                source_topics=Array(TEXT),
+                sink_topic=NULLABLE_TEXT,
+                stores=Array(TEXT),
+                successors=Array(TEXT),
+            ),
+            processor=Record(
+                name=TEXT,
+                node_type=INT8,
+                source_topics=Array(TEXT),
+                sink_topic=NULLABLE_TEXT,
+                stores=Array(TEXT),
+                successors=Array(TEXT),
+            ),
+        )),
+    ),
+), Record(throttle_time_ms=INT32, error_code=INT16, error_message=NULLABLE_TEXT))

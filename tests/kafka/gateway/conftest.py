@@ -70,8 +70,12 @@ def groups_of_several_coordinators(kafka_cluster: Kafka, unique: Unique) -> Call
 
 @pytest.fixture(scope="session")
 def newest_kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kafka]:
-    """A broker of the newest Kafka, which has groups of Kafka Streams and share groups switched on."""
-    with Kafka(tmp_path_factory.mktemp("newest"), KafkaConfig(version="4.4.0")) as kafka:
+    """A broker of the newest Kafka, which has groups of Kafka Streams and share groups switched on, and asks for
+    descriptions of topologies (KIP-1331).
+    """
+    plugin = "org.apache.kafka.server.streams.InMemoryTopologyDescriptionPlugin"
+    config = KafkaConfig(version="4.4.0", overrides={"group.streams.topology.description.plugin.class": plugin})
+    with Kafka(tmp_path_factory.mktemp("newest"), config) as kafka:
         create_internal_topics(kafka.bootstrap)
         yield kafka
 

@@ -54,6 +54,7 @@ class Application:
             "state_changelog_topics": [self.changelog],
         }
         self.tasks: list[int] = []
+        self.is_asked_to_describe = False
 
     def begins(self, **subtopology: Any) -> Any:
         """The answer to a member's first heartbeat."""
@@ -71,12 +72,22 @@ class Application:
         return sorted(self.tasks) == [*range(PARTITIONS)]
 
     def described(self) -> Any:
-        (found,) = self._wire.ask(request(89, 0, group_ids=[self.name])).groups
+        asked = request(89, 1, group_ids=[self.name], include_topology_description=True)
+        (found,) = self._wire.ask(asked).groups
         return found
+
+    def describes(self, member: str = "", **node: Any) -> Any:
+        """The answer to a description of a topology with one node."""
+        subtopology = {"subtopology_id": "0", "nodes": [{"name": "node", "node_type": 1, **node}]}
+        whose = {"group_id": self.name, "member_id": member or self.member, "topology_epoch": 0}
+        described = {"subtopologies": [subtopology], "global_stores": []}
+        return self._wire.ask(request(93, 0, **whose, topology_description=described))
 
     def _beat(self, **values: Any) -> Any:
         whose = {"group_id": self.name, "member_id": self.member, "member_epoch": self._epoch}
-        return self._wire.ask(request(88, 0, **whose, **values))
+        answer = self._wire.ask(request(88, 1, **whose, **values))
+        self.is_asked_to_describe |= answer.topology_description_required
+        return answer
 
 
 def test_an_application_gets_its_tasks(topics: Topics, unique: Unique) -> None:
@@ -107,6 +118,36 @@ def test_a_shadow_that_its_allow_list_hides_is_in_no_application_and_no_descript
         assert topics.shadow not in repr(described)
         refused = Application(wire, unique("app"), topics.shadow).begins()
         assert refused.error_code.value == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+
+
+def test_a_topology_is_described_to_its_coordinator(topics: Topics, unique: Unique) -> None:
+    """KIP-1331: the coordinator asks a member for it, and shows it."""
+    with RawClient(topics.node.bootstrap) as wire:
+        application = Application(wire, unique("app"), topics.source)
+        wait_for(application.has_all_tasks, "the tasks", 60)
+        assert application.is_asked_to_describe
+        assert application.described().topology_description is None
+        unknown = application.describes("nobody", source_topics=[topics.source])
+        assert unknown.error_code.value == ErrorCode.UNKNOWN_MEMBER_ID
+        assert application.describes(source_topics=[topics.source]).error_code.value == 0
+        (subtopology,) = application.described().topology_description.subtopologies
+        assert subtopology.nodes[0].source_topics == (topics.source,)
+
+
+def test_a_description_names_no_topic_that_its_heartbeat_may_not_name(topics: Topics, unique: Unique) -> None:
+    with RawClient(topics.node.bootstrap) as wire:
+        application = Application(wire, unique("app"), topics.source)
+        wait_for(application.has_all_tasks, "the tasks", 60)
+        topics.expose(topics.shadow)
+        assert application.describes(source_topics=[topics.shadow]).error_code.value == 0
+        refused = [{"sink_topic": topics.shadow}, {"sink_topic": "__sidecar_other"}]
+        codes = {application.describes(**node).error_code.value for node in refused}
+        topics.expose(topics.shadow, allow="User:somebody-else")
+        codes.add(application.describes(source_topics=[topics.shadow]).error_code.value)
+        assert codes == {ErrorCode.TOPIC_AUTHORIZATION_FAILED}
+        described = application.described()
+        assert described.error_code.value == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        assert topics.shadow not in repr(described)
 
 
 def test_brokers_resolve_no_expression_of_an_application_yet(topics: Topics, unique: Unique) -> None:

@@ -373,17 +373,32 @@ def questions() -> list[Question]:
             "source_topics": topics[:1],
             "state_changelog_topics": [{"name": name} | made for name in topics[1:]],
         }
+        node = {"name": "source", "node_type": 1, "source_topics": topics}
+        description = {"subtopologies": [{"subtopology_id": "0", "nodes": [node]}], "global_stores": []}
+        found += [
+            Question(
+                new_groups.STREAMS_GROUP_TOPOLOGY_DESCRIPTION_UPDATE,
+                0,
+                _member(group) | {"topology_epoch": 1, "topology_description": description},
+            )
+            for group in GROUPS
+        ]
         found += [
             Question(
                 new_groups.STREAMS_GROUP_HEARTBEAT,
-                0,
+                version,
                 _member(group)
                 | {"member_epoch": 3, "process_id": "p", "topology": {"epoch": 1, "subtopologies": [subtopology]}},
             )
             for group in GROUPS
+            for version in (0, 1)
         ]
+    with_descriptions = {"include_topology_description": True}
     described = {"group_ids": [*GROUPS, _STREAMS], "include_authorized_operations": True}
-    found += [Question(new_groups.STREAMS_GROUP_DESCRIBE, 0, described), *share_questions()]
+    found += [
+        *(Question(new_groups.STREAMS_GROUP_DESCRIBE, version, described | with_descriptions) for version in (0, 1)),
+        *share_questions(),
+    ]
     for name in IDS:
         for group in GROUPS:
             topics = named(*TOPICS, partitions="partitions", element=_commit())

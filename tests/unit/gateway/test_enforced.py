@@ -158,6 +158,7 @@ def holds(found: Any, wanted: Any) -> bool:
 
 _CLUSTER = {"error_code": NO_CLUSTER, "error_message": "Cluster authorization failed."}
 _QUOTA = [{"entity_type": "user", "entity_name": "bob"}]
+_DESCRIPTION = {"subtopologies": [], "global_stores": []}
 _PARTITIONS = [{"name": "orders", "partitions": [{"partition_index": 0}, {"partition_index": 2}]}]
 _NOT_COMMITTED = [{"name": "orders", "partitions": [{"partition_index": index, "error_code": 0} for index in (0, 2)]}]
 
@@ -243,6 +244,8 @@ WHOLE: list[tuple[Message, int, Values, list[str], Values]] = [
     (groups.JOIN_GROUP, 6, {"group_id": "g"}, ["READ group g"],
      {"error_code": NO_GROUP, "generation_id": -1, "protocol_name": ""}),
     (groups.HEARTBEAT, 4, {"group_id": "g"}, ["READ group g"], {"error_code": NO_GROUP}),
+    (new_groups.STREAMS_GROUP_TOPOLOGY_DESCRIPTION_UPDATE, 0, {"group_id": "g", "topology_description": _DESCRIPTION},
+     ["READ group g"], {"error_code": NO_GROUP}),
     (groups.LEAVE_GROUP, 5, {"group_id": "g"}, ["READ group g"], {"error_code": NO_GROUP}),
     (groups.SYNC_GROUP, 4, {"group_id": "g"}, ["READ group g"], {"error_code": NO_GROUP}),
     (groups.SYNC_GROUP, 5, {"group_id": "g", "protocol_type": "consumer", "protocol_name": "range"},
@@ -679,7 +682,7 @@ HIDES: list[tuple[Message, int, Values, list[str], Values, Values]] = [
     ),
     *(
         (
-            new_groups.STREAMS_GROUP_DESCRIBE, 0, {"group_ids": ["g"]}, _SEES_G, {"groups": [_uses(**topics)]},
+            new_groups.STREAMS_GROUP_DESCRIBE, 1, {"group_ids": ["g"]}, _SEES_G, {"groups": [_uses(**topics)]},
             {"groups": [_hidden(USED)]},
         )
         for topics in (
@@ -896,7 +899,7 @@ async def test_an_application_of_kafka_streams_takes_the_rights_to_its_topics(
     topics: Values, granted: list[str], there: list[str], error: int, said: str | None
 ) -> None:
     fields = {"group_id": "g", "topology": {"epoch": 1, "subtopologies": [topics]}}
-    seen = await enforced(new_groups.STREAMS_GROUP_HEARTBEAT, 0, fields, *granted, there=dict.fromkeys(there, 1))
+    seen = await enforced(new_groups.STREAMS_GROUP_HEARTBEAT, 1, fields, *granted, there=dict.fromkeys(there, 1))
     assert (seen.told["error_code"], seen.told["error_message"], seen.is_same) == (error, said, not error)
     if error:
         assert seen.told["active_tasks"] is seen.told["partitions_by_user_endpoint"] is None
