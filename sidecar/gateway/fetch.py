@@ -83,16 +83,16 @@ class FetchApi:
         *,
         longest_wait_s: float,
         least_readers: int = LEAST,
+        audiences: Audiences | None = None,
     ) -> None:
-        """`longest_wait_s`, `least_readers`: see `Tails`."""
+        """`longest_wait_s`, `least_readers`: see `Tails`. `audiences`: limits the reading of shadows."""
         self._upstream = upstream
         self._view = upstream.view
         self._views = Views(resolver, upstream.view)
         self._claims = claims
         self._tasks = tasks
         self._resolver = resolver
-        self.audiences: Audiences | None = None
-        """Set before the first client connects, if reading of shadows is limited."""
+        self.audiences = audiences
         self.tails = Tails(upstream, tasks, longest_wait_s, least_readers)
         self._node = Node(upstream, readers, LeaderHints(upstream.view, nodes, resolver.kinds), self.tails)
         self._lines = Lines()

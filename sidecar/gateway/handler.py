@@ -21,6 +21,7 @@ from sidecar.gateway.enforcement import AmendedExchange, Enforcement
 from sidecar.gateway.logins import UNNAMED, ClientListener, check_login, with_logins
 from sidecar.gateway.logins import VERSIONS as LOGIN_VERSIONS
 from sidecar.gateway.metering import Metering
+from sidecar.gateway.quotas import Quotas
 from sidecar.gateway.refusals import Refusals
 from sidecar.network.admission import Admission, ConnectionLimits, open_files
 from sidecar.network.client import ClientConnection
@@ -102,10 +103,15 @@ class Gateway:
         listeners: Sequence[ClientListener] = (UNNAMED,),
         admission: Admission | None = None,
         memory: RequestMemory | None = None,
+        *,
+        answers: AnswerMemory | None = None,
+        quotas: Quotas | None = None,
+        acted: Callable[[Act], None] | None = None,
     ) -> None:
         """`listeners`: all that call `new_connection`, at least one. `admission`: limits the number of clients; by
-        default, to what the limit of open files allows. `memory`: bounds the memory of large requests of all clients;
-        None: no bound.
+        default, to what the limit of open files allows. `memory`, `answers`: bound the memory of large requests, and
+        of answers that clients have not read; None: no bound. `quotas`: those of the settings. `acted` receives the
+        changes that clients make, for the audit log.
         """
         self.clients: dict[int, Client] = {}
         self.refusals = Refusals()
@@ -120,10 +126,8 @@ class Gateway:
                 listener.logins.admits = self._admits
         self.admission = admission or Admission(ConnectionLimits.of(open_files()))
         self._memory = memory
-        self.answers: AnswerMemory | None = None
-        """Set before the first client connects, if the answers that clients have not read are bounded."""
-        self.metering = Metering()
-        """Its quotas are set before the first client connects."""
+        self._answers = answers
+        self.metering = Metering(quotas)
         self.newcomer: Callable[[ClientConnection], None] = lambda _connection: None
         """Called for a connection that has to send a request soon."""
         self._apis = Apis({}, {})
@@ -135,8 +139,7 @@ class Gateway:
         """Why the node closes a connection, by its id, until the connection has ended."""
         self.enforcement: Enforcement | None = None
         """Set before the first client connects, if Kafka's ACLs are enforced."""
-        self.acted: Callable[[Act], None] | None = None
-        """Receives the changes that clients make, for the audit log; set before the first client connects."""
+        self._acted = acted
 
     def serve(self, apis: Apis, served: list[api_versions.VersionRange]) -> None:
         """Set the modules, and the versions that clients see and may use."""
@@ -154,7 +157,7 @@ class Gateway:
         """The protocol factory of a listener's socket; by default of the first listener."""
         self._next_connection += 1
         at = self._listeners[0] if listener is None else listener
-        return ClientConnection(self, self._next_connection, self._request_limit, self._memory, self.answers, at)
+        return ClientConnection(self, self._next_connection, self._request_limit, self._memory, self._answers, at)
 
     # Handler ------------------------------------------------------------------------------------------------------
 
@@ -235,7 +238,7 @@ class Gateway:
         self.tasks.start(self._run(client, exchange, request))
 
     def _exchange(self, client: Client, request: Request) -> Exchange:
-        is_audited = self.acted is not None and request.key in AUDITED
+        is_audited = self._acted is not None and request.key in AUDITED
         is_amended = is_audited or client.rights is not None or request.key in FOR_SUPER_USERS
         return (AmendedExchange if is_amended else Exchange)(client.connection, request)
 
@@ -279,10 +282,10 @@ class Gateway:
         finally:
             if not connection.closed:
                 connection.release()
-        if self.acted is not None and request.key in AUDITED and isinstance(exchange, AmendedExchange):
+        if self._acted is not None and request.key in AUDITED and isinstance(exchange, AmendedExchange):
             act = await act_of(client, exchange, request)
             if act is not None:
-                self.acted(act)
+                self._acted(act)
 
     def _refuse_version(self, connection: ClientConnection, request: Request) -> None:
         if request.key == ApiKey.API_VERSIONS:

@@ -27,6 +27,8 @@ async def open_gateway(node: Parts, rooms: Rooms) -> Ownerships:
     await cluster.learn_features()
     gateway, tasks = rooms.gateway, rooms.gateway.tasks
     readers, claims = rooms.cursors.readers, rooms.reader_claims
+    limits = audiences(node.settings, gateway)
+    readers.took = None if limits is None else limits.took
     fetches = FetchApi(
         node.upstream,
         node.nodes,
@@ -36,9 +38,8 @@ async def open_gateway(node: Parts, rooms: Rooms) -> Ownerships:
         readers,
         longest_wait_s=node.settings.shared_fetch_max_wait_ms / 1000,
         least_readers=node.settings.shared_fetch_min_readers,
+        audiences=limits,
     )
-    fetches.audiences = audiences(node.settings, gateway)
-    readers.took = None if fetches.audiences is None else fetches.audiences.took
     node.metrics.read_gauge("fanout_polls", lambda: float(fetches.tails.polls))
     node.metrics.read_gauge("fanout_waiting", lambda: float(fetches.tails.waiting))
     ids = SequenceIds(node.upstream, node.nodes, rooms.governed, rooms.catching_up)

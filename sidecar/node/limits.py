@@ -57,9 +57,8 @@ def admission_of_clients(settings: Settings, hooks: NodeHooks) -> Admission:
     return Admission(limits, hooks.connection_refused)
 
 
-def bound_clients(gateway: Gateway, sockets: ClientSockets, settings: Settings, metrics: NodeMetrics) -> None:
-    """Apply the limits of clients; to be called before the first one connects."""
-    gateway.answers, gateway.metering.own = answer_memory(settings, metrics), quotas(settings, metrics)
+def bound_clients(sockets: ClientSockets, settings: Settings, metrics: NodeMetrics) -> None:
+    """Apply the limits of clients' work, and register metrics of those that begin."""
     bound_work(settings, metrics)
     count_logins(sockets.listeners, metrics)
     metrics.read_gauge("tls_handshakes_unfinished", lambda: float(sockets.unfinished))

@@ -31,7 +31,14 @@ from sidecar.node.connecting import (
     client_listeners,
 )
 from sidecar.node.gauges import observe
-from sidecar.node.limits import admission_of_clients, bound_clients, idle_watch, request_memory
+from sidecar.node.limits import (
+    admission_of_clients,
+    answer_memory,
+    bound_clients,
+    idle_watch,
+    quotas,
+    request_memory,
+)
 from sidecar.node.one_redis import NOT_NOW, OneRedis, OtherRedisError
 from sidecar.node.parts import Parts
 from sidecar.node.port import NodeState
@@ -91,9 +98,11 @@ class Node(Parts):
             self._listening.listeners,
             admission_of_clients(settings, self.hooks),
             request_memory(settings, self.metrics),
+            answers=answer_memory(settings, self.metrics),
+            quotas=quotas(settings, self.metrics),
+            acted=self.hooks.acted,
         )
-        bound_clients(gateway, self._listening, settings, self.metrics)
-        gateway.acted = self.hooks.acted
+        bound_clients(self._listening, settings, self.metrics)
         await self._bind(gateway)
         await self._reach_kafka()
         changelog = await self._open_changelog()

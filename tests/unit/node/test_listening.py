@@ -7,7 +7,6 @@ from dataclasses import replace
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from sidecar.gateway.metering import Metering
 from sidecar.node.connecting import ClientSockets
 from sidecar.node.limits import bound_clients
 from sidecar.protocol.limits import BOUNDS
@@ -40,10 +39,10 @@ def never() -> ssl.SSLContext:
 async def test_the_setting_bounds_handshakes_and_a_gauge_shows_how_many_are_not_finished() -> None:
     listener: Any = SimpleNamespace(tls=SimpleNamespace(context=never), logins=None)
     settings = replace(load(), max_unfinished_handshakes=3, listen=Address(LOOPBACK, 0))
-    gateway: Any = SimpleNamespace(new_connection=asyncio.Protocol, admission=None, metering=Metering())
+    gateway: Any = SimpleNamespace(new_connection=asyncio.Protocol, admission=None)
     told, metrics = Told(), NodeMetrics({}, "test")
     sockets = ClientSockets(settings, [listener], told)  # pyright: ignore[reportArgumentType]
-    bound_clients(gateway, sockets, settings, metrics)
+    bound_clients(sockets, settings, metrics)
     BOUNDS.move()
     (port,) = await sockets.bind(gateway)
     await sockets.start()
