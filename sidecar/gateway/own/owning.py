@@ -146,10 +146,10 @@ class Ownerships:
         """Bind a request to one more connection of its session."""
         if not client.is_alive() or claims.asked.session.is_plain:
             return  # if it has closed, that was reported already: nothing would unbind it
-        self.sets.connect(claims, client)
-        self._speak_by(claims, client)
         if claims.request is not None:
             self._bind(client, claims.asked)
+        self.sets.connect(claims, client)
+        self._speak_by(claims, client)
 
     def _speak_by(self, claims: ClaimSet, client: Client) -> None:
         """Bind the claims and places of a request to an open connection, which may be the only one left."""

@@ -33,6 +33,7 @@ from sidecar.protocol.primitives import I32
 from sidecar.protocol.session import Caller, Session
 from sidecar.resources.claims import News, Sever
 from sidecar.resources.requests import ClaimVerdict
+from sidecar.resources.sessions import SESSIONS_LIMIT
 from sidecar.v1 import control_pb2 as control
 from tests.sim.host import Host
 from tests.sim.loop import SimLoop
@@ -586,6 +587,20 @@ def test_no_other_principal_claims_for_a_session_that_may_come_back(
         assert (again.error, again.ownerships[0].generation) == (control.NONE, 1)
         node.topics.env.bindings.given(7, stranger.caller)
         assert (await stranger.own(B, "another")).error == control.NONE, "Kafka gave it the producer id"
+
+    play(story)
+
+
+def test_a_connection_that_may_not_speak_for_a_session_keeps_nothing_of_it(play: Any) -> None:
+    async def story(node: Node) -> None:
+        client, full = Client(node, 7), Client(node, 7)
+        assert (await client.own(A, "leader", 0)).error == control.NONE
+        for number in range(SESSIONS_LIMIT):
+            node.coordinator.bind(full.connection_id, f"pid:{100 + number}")
+        assert (await full.own(A, "leader", 0)).error == control.INVALID_REQUEST
+        client.close()
+        await asyncio.sleep(GRACE_S + 1)
+        assert (node.owner("leader"), node.owner(0)) == (None, None)
 
     play(story)
 
