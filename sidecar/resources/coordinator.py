@@ -68,6 +68,7 @@ _DRAIN_S: Final = 5.0
 _KEPT_ALIVE_SHARE: Final = 0.8
 _TOLD_AT_ONCE: Final = 500
 _CLOSED_AT_ONCE: Final = 100
+_LISTED_AT_ONCE: Final = 1_000
 
 _NOT_NOW: Final = KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, "nothing can be claimed now; try again")
 
@@ -306,15 +307,22 @@ class Coordinator:
         node = serving if serving in placement.nodes else placement.of_topic(_NAME)
         return None if self.draining and node == self._services.node_id else node
 
-    def claimed(self, group: str) -> list[Key]:
+    async def claimed(self, group: str) -> list[Key]:
         """Return the resources of a group ("": free strings) that are owned or, on the coordinator, waited for."""
-        table = self.claims.table
-        if self.epoch is not None:
-            owners: Iterable[tuple[Key, state.Claim]] = table.owners.items()
+        return await in_slices(self._of_group(group))
+
+    def _of_group(self, group: str) -> Generator[None, None, list[Key]]:
+        table, found = self.claims.table, dict[Key, None]()
+        if self.epoch is None:
+            owned = [entry.key for entry in self._services.changelog.view.claims()]
         else:
-            owners = ((entry.key, entry.value) for entry in self._services.changelog.view.claims())
-        keys = dict.fromkeys(key for key, claim in owners if claim.group == group)
-        return list(keys | dict.fromkeys(key for key in table.waiting.queued() if claimed(key)[0] == group))
+            owned = list(table.owners)
+        for number, key in enumerate([*owned, *table.waiting.queued()], 1):
+            if claimed(key)[0] == group:
+                found[key] = None
+            if not number % _LISTED_AT_ONCE:
+                yield
+        return list(found)
 
     def owner(self, key: Key) -> control.Ownership:
         """Return the owner of a resource: the coordinator's by its table, others' by the changelog."""

@@ -67,7 +67,7 @@ async def _described(
     resources: Iterable[control.Resource] = request.resources
     if lists:
         governed = sorted(topic for topic in partitions if rooms.governed.env.policy_of(topic) is not None)
-        claims = (claimed(key)[1] for key in rooms.coordinator.claimed(group))
+        claims = (claimed(key)[1] for key in await rooms.coordinator.claimed(group))
         resources = chain((control.Resource(topic=topic) for topic in governed), claims)
     for number, resource in enumerate(resources, 1):
         if number % AT_ONCE == 0:

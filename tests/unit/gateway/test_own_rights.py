@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, NoReturn, cast
+from unittest.mock import AsyncMock
 from uuid import UUID
 
 import pytest
@@ -79,7 +80,7 @@ def owners(monkeypatch: pytest.MonkeyPatch) -> GrantingRooms:
     monkeypatch.setattr(describe, "standing", lambda *_: Standing(True, False, 4, {}, {}, (), None))
     upstream: Any = SimpleNamespace(metadata=metadata)
     governed: Any = SimpleNamespace(env=SimpleNamespace(policy_of=lambda _: object()))
-    coordinator: Any = SimpleNamespace(claimed=lambda _: [])
+    coordinator: Any = SimpleNamespace(claimed=AsyncMock(return_value=[]))
     nobody: Any = SimpleNamespace()
     return GrantingRooms(upstream, nobody, NameResolver(), governed, coordinator, nobody)
 
@@ -118,7 +119,7 @@ async def test_the_claims_of_a_group_are_told_without_topics_that_may_not_be_des
 ) -> None:
     places = [control.Resource(topic="seen", partition=0), control.Resource(topic="hidden"), control.Resource(name="s")]
     coordinator: Any = owners.coordinator
-    coordinator.claimed = lambda _: [claim_key("readers", place) for place in places]
+    coordinator.claimed = AsyncMock(return_value=[claim_key("readers", place) for place in places])
     coordinator.owner = lambda key: control.Ownership(resource=claimed(key)[1], owner_session="conn:1")
     coordinator.queue = lambda key: [control.Waiting(resource=claimed(key)[1])]
     may = rights(rule(Operation.DESCRIBE, "readers", ResourceType.GROUP), SEEN)

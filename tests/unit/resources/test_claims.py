@@ -179,7 +179,7 @@ async def test_owners_and_those_who_wait_are_described(room: Room) -> None:
     await first.own(wish(("g", "orders", None)), wish("free"))
     waiting = second.request(wish(("g", "orders", 1)), mode=control.WAIT_FOR_EXCLUSIVE)
     await second.ask(waiting)
-    claimed = room.coordinator.claimed("g")
+    claimed = await room.coordinator.claimed("g")
     ownerships = [room.coordinator.owner(key) for key in claimed]
     queued = [waiting for key in claimed for waiting in room.coordinator.queue(key)]
     assert [(each.resource.topic, each.owner_name, each.serving_node) for each in ownerships if each.owner_name] == [

@@ -146,3 +146,14 @@ async def test_claims_are_loaded_in_slices(number: int) -> None:
     assert sizes == list(range(1_000, number + 1, 1_000))
     at_once(steps)
     assert len(table.owners) == number
+
+
+async def test_claims_are_listed_in_slices() -> None:
+    room = coordinator(Journal())
+    claim_many(room)
+    listing, taken = asyncio.create_task(room.claimed("")), 0
+    while not listing.done():
+        await asyncio.sleep(0)
+        taken += 1
+    assert len(listing.result()) == REQUESTS * NAMES
+    assert taken > REQUESTS * NAMES / 1_000
