@@ -6,7 +6,7 @@ each stack, outermost function first, `;` between functions, and how often it wa
 
 The timer runs on CPU time (ITIMER_PROF), so waiting, and being kept from a core by others, counts for nothing; a
 profiler that looks from outside cannot tell those from work. A signal is handled between two steps of Python: time
-spent in the event loop or the kernel shows at the function that runs next, which for received bytes is `get_buffer`
+spent in the event loop or the kernel shows at the function that runs next, which for received bytes is `buffer`
 or `buffer_updated`.
 """
 
