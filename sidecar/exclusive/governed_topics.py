@@ -50,12 +50,14 @@ class GovernedTopics:
 
     def start(self) -> None:
         """Build the state from the changelog, which has been read to its end."""
-        kinds = Kind.POLICY, Kind.OWNERSHIP, Kind.SERVING, Kind.SLOT
+        kinds = Kind.POLICY, Kind.OWNERSHIP, Kind.SERVING, Kind.SLOT, Kind.CLAIM
         self._unsubscribe = self.env.changelog.tailer.subscribe(self._changed, *kinds)
         self._apply_policies()
         view = self.env.changelog.view
         for opened in (*view.entries(Kind.SERVING), *view.entries(Kind.SLOT)):
             self.env.bindings.changed(opened.key)
+        for entry in (*view.entries(Kind.OWNERSHIP), *view.entries(Kind.CLAIM)):
+            self.producers.recorded(entry.value.session)
         for entry in view.entries(Kind.OWNERSHIP):
             self.env.deposed.note(entry.key, entry.value)
             if view.opened(entry.key.topic) and self.env.catalog.book.effective(entry.key.topic) is not None:
@@ -84,6 +86,8 @@ class GovernedTopics:
     # The changelog ------------------------------------------------------------------------------------------------
 
     def _changed(self, change: Change) -> None:
+        if change.key.kind in (Kind.OWNERSHIP, Kind.CLAIM) and change.after is not None:
+            self.producers.recorded(change.after.value.session)
         if change.key.kind is Kind.POLICY:
             self._apply_policies()
         elif change.key.kind is Kind.OWNERSHIP:
@@ -91,7 +95,7 @@ class GovernedTopics:
             topic = self.topics.named.get(change.key.topic)
             if topic is not None:
                 topic.changed(change)  # if another node serves it, only its records are known here
-        else:
+        elif change.key.kind is not Kind.CLAIM:
             self.env.bindings.changed(change.key)
             if change.after is None and change.key.slot == MASTER_SLOT:
                 self._forgotten(change.key.topic)

@@ -35,6 +35,7 @@ from sidecar.protocol.primitives import new_tuple
 from sidecar.protocol.produce import ProducePart, ProduceRequest, ProduceResult
 from sidecar.protocol.session import Session
 
+_FIRST: Final = Session.by_producer_id(0)
 _SUCCESSORS_KEPT: Final = 10_000
 _CLAIMANTS_KEPT: Final = 1_000
 _CLOSED_AT_ONCE: Final = 100
@@ -53,8 +54,10 @@ class Producers:
     def __init__(self, environment: Environment, topics: Registry) -> None:
         self.kept = KeptBytes()
         self.existing = ExistingPartitions(environment.services.upstream, environment.tasks, topics.missing)
-        self.gave_first_id = False
-        """Whether Kafka gave the producer id 0, which exists once per cluster, to a client of this node."""
+        self.knows_first_id = False
+        """Whether Kafka gave the producer id 0, which exists once per cluster, to a client of this node, or of one that
+        recorded its session.
+        """
         self._env = environment
         self._topics = topics
         self._door = Door(self.kept, topics.by_name, environment.now)
@@ -247,7 +250,7 @@ class Producers:
         `transactional` one is not bound: Kafka gives it to any client that requests its transactional id, and it never
         writes to governed topics.
         """
-        self.gave_first_id |= new_producer_id == 0
+        self.knows_first_id |= new_producer_id == 0
         if not transactional:
             self._env.bindings.given(new_producer_id, client.caller)
             # A client may have used it before Kafka gave it to this one.
@@ -256,6 +259,10 @@ class Producers:
             self._successors[Session.by_producer_id(new_producer_id)] = Session.by_producer_id(named_producer_id)
             while len(self._successors) > _SUCCESSORS_KEPT:
                 self._successors.popitem(last=False)
+
+    def recorded(self, session: str) -> None:
+        """Note that a record of the changelog names a session."""
+        self.knows_first_id |= session == _FIRST
 
     def followed_by(self, session: Session) -> Session | None:
         """The session of the same client that this one follows, as its InitProducerId named it."""

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Final
 
 from sidecar.access.prospects import Prospect
-from sidecar.changelog import Key, Kind
+from sidecar.changelog import Key
 from sidecar.exclusive.bindings import NOT_YOURS
 from sidecar.gateway.client import Client, ColdApi
 from sidecar.gateway.own import asked
@@ -25,7 +25,6 @@ from sidecar.gateway.sequence_ids import NO_ID, SequenceIds
 from sidecar.network.tasks import Tasks
 from sidecar.protocol.api import ApiKey
 from sidecar.protocol.errors import KafkaError
-from sidecar.protocol.session import Session
 from sidecar.resources.requests import Wish
 from sidecar.security.acls import Operation
 from sidecar.v1 import control_pb2 as control
@@ -61,8 +60,7 @@ class OwnApis:
     async def _own(self, client: Client, request: control.OwnRequest) -> control.OwnResponse:
         """Own: claim a set of resources, all or nothing."""
         await self.ownerships.turns.begin(len(request.claims))
-        knows_first = request.producer_id != 0 or self._knows_first()
-        wanted = asked.read(request, client, knows_first=knows_first)
+        wanted = asked.read(request, client, knows_first=self._rooms.governed.producers.knows_first_id)
         refused = not_allowed(wanted, client.rights, self._rooms.topics.mode) or self._hidden(wanted, client)
         return refused or self._foreign(wanted, client) or await self.ownerships.own(client, wanted)
 
@@ -82,14 +80,6 @@ class OwnApis:
         if client.is_alive():  # else nothing would undo it: the end of the connection was reported already
             bindings.claimed(session, caller, client.connection_id)
         return None
-
-    def _knows_first(self) -> bool:
-        """Whether producer id 0 was given to a client, by this node or by one that recorded its session."""
-        if self._rooms.governed.producers.gave_first_id:
-            return True
-        view = self._rooms.governed.env.changelog.view
-        owned = (*view.entries(Kind.OWNERSHIP), *view.entries(Kind.CLAIM))
-        return any(Session(entry.value.session).producer_id == 0 for entry in owned)
 
     # Release ----------------------------------------------------------------------------------------------------------
 

@@ -12,7 +12,7 @@ import pytest
 
 import metadata
 from metadata.ownership import AccessMode
-from sidecar.changelog import MASTER_SLOT, Key, Kind, Record
+from sidecar.changelog import MASTER_SLOT, Key, Kind, Record, claim_key
 from sidecar.cluster.nodes import NodeAddress, Placement
 from sidecar.cluster.resolver import NameResolver, TopicKind
 from sidecar.exclusive.governed_topics import GovernedTopics
@@ -23,6 +23,8 @@ from sidecar.policy.policies import PolicyFields, Scope
 from sidecar.protocol.errors import ErrorCode
 from sidecar.protocol.ids import ProducerEpoch, ProducerId, Stamp
 from sidecar.protocol.session import Caller
+from sidecar.v1 import control_pb2 as control
+from sidecar.v1 import state_pb2 as records
 from tests.unit.exclusive.paper_cluster import GRACE_S, TOPIC, Client, Cluster, Node, PaperEnvironment, boot, cluster
 from tests.wait import wait_until
 
@@ -310,3 +312,19 @@ async def test_a_topic_that_kafka_did_not_know_is_forgotten_unless_it_was_taken_
         assert await Client(7).send(node, 1) == 0
         await node.settled()
         assert governed.topic(TOPIC) is node.topic
+
+
+@pytest.mark.parametrize("kind", [Kind.CLAIM, Kind.OWNERSHIP])
+async def test_a_client_with_the_first_producer_id_is_known_by_the_records_of_every_node(kind: Kind) -> None:
+    key = Key(kind, TOPIC, MASTER_SLOT) if kind is Kind.OWNERSHIP else claim_key("", control.Resource(name="leader"))
+    record = records.Ownership if kind is Kind.OWNERSHIP else records.Claim
+    async with cluster() as paper:
+        node, governed = room(paper)
+        for number, session in enumerate(("pid:10", "pid:0")):
+            writer = Stamp(ProducerId(5), ProducerEpoch(0))
+            stored = Record(key, record(session=session, generation=1)).encode()
+            assert not governed.producers.knows_first_id
+            paper.kafka.append_records([stored], writer, number)
+            node.read()
+        assert governed.producers.knows_first_id
+        assert room(paper)[1].producers.knows_first_id, "it has read it at its start"

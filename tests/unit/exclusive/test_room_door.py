@@ -283,9 +283,9 @@ def test_a_producer_id_is_its_clients_and_a_deposed_one_is_lost() -> None:
         assert (producers.followed_by(Session("pid:70")), producers.followed_by(Session("pid:7"))) == ("pid:7", None)
         producers.initialised(found, 71, 71)
         assert producers.followed_by(Session("pid:71")) is None
-        assert not producers.gave_first_id
+        assert not producers.knows_first_id
         producers.initialised(found, 0, None)
-        assert producers.gave_first_id
+        assert producers.knows_first_id
 
     play(story)
 

@@ -159,7 +159,8 @@ async def test_a_claim_of_a_client_that_has_gone_keeps_nobody_from_its_producer_
     """Its connection ended before its request had its turn: nobody would report the end a second time."""
     bindings = Bindings(View())
     environment = SimpleNamespace(watchers=[], bindings=bindings)
-    nothing: Any = SimpleNamespace(env=environment, is_anothers=lambda *_: False)
+    first_ids = SimpleNamespace(knows_first_id=False)
+    nothing: Any = SimpleNamespace(env=environment, is_anothers=lambda *_: False, producers=first_ids)
     rooms = GrantingRooms(nothing, nothing, NameResolver(), nothing, nothing, TopicOwners(nothing))
     own = apis.OwnApis(rooms, nothing, {}, nothing)
     claim = control.Claim(resource=control.Resource(name="the leader"))

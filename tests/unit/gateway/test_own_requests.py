@@ -147,7 +147,7 @@ class Node:
         env = topics.env
         self.governed: Any = SimpleNamespace(
             env=env, topic=lambda _: topics.topic, topics=SimpleNamespace(connected=lambda *_: None),
-            producers=SimpleNamespace(followed_by=lambda _: None, gave_first_id=True),
+            producers=SimpleNamespace(followed_by=lambda _: None, knows_first_id=True),
         )  # fmt: skip
         self.kafka_is_away = False
         self.while_asked: Callable[[], None] = lambda: None
