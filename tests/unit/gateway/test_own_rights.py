@@ -154,7 +154,8 @@ def own_apis(resolver: NameResolver) -> OwnApis:
     """A node that serves what bob owns: every topic, and the claims of every group."""
     ownership = control.Ownership(owner_name="bob's reader", owner_session="pid:6", generation=4, serving_node=1)
     coordinator: Any = SimpleNamespace(owner=lambda _: ownership, coordinates=True)
-    governed: Any = SimpleNamespace(env=SimpleNamespace(watchers=[], node_id=1))
+    first_ids = SimpleNamespace(knows_first_id=False)
+    governed: Any = SimpleNamespace(env=SimpleNamespace(watchers=[], node_id=1), producers=first_ids)
     nothing: Any = SimpleNamespace()
     return OwnApis(
         GrantingRooms(nothing, nothing, resolver, governed, coordinator, TopicOwners(governed)), nothing, {}, nothing
