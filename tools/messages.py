@@ -64,6 +64,10 @@ MODULES: Final = {
             "describe_share_group_offsets": 1, "alter_share_group_offsets": 0, "delete_share_group_offsets": 0,
         },
     ),
+    "telemetry": (
+        "Metrics of clients (KIP-714).",
+        {"get_telemetry_subscriptions": 0, "push_telemetry": 0},
+    ),
     "logs": (
         "Offsets in logs. Produce and Fetch have no tables: they are read by hand.",
         {"list_offsets": 11, "delete_records": 2, "offset_for_leader_epoch": 4},

@@ -11,10 +11,6 @@ _TOKENS: Final = (
 )
 _BROKERS: Final = "for brokers alone: it takes CLUSTER_ACTION"
 _QUORUM: Final = "the controllers' quorum is upstream's: ask a broker"
-_TELEMETRY: Final = (
-    "selects clients by software and address of their connection to a broker, which are the node's; "
-    "clients push nothing where it is not there"
-)
 _LOGIN: Final = "served where clients log in (SASL)"
 
 ROWS: Final = (
@@ -29,8 +25,6 @@ ROWS: Final = (
     NotServed(ApiKey.DESCRIBE_QUORUM, 2, "shows controllers and their addresses"),
     NotServed(ApiKey.UPDATE_FEATURES, 2, "the features of the brokers are theirs"),
     NotServed(ApiKey.UNREGISTER_BROKER, 0, "names a broker, which a virtual cluster does not show"),
-    NotServed(ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, 0, _TELEMETRY, " (KIP-714)"),
-    NotServed(ApiKey.PUSH_TELEMETRY, 0, _TELEMETRY, " (KIP-714)"),
     NotServed(ApiKey.ADD_RAFT_VOTER, 1, _QUORUM),
     NotServed(ApiKey.REMOVE_RAFT_VOTER, 0, _QUORUM),
     NotServed(ApiKey.INITIALIZE_SHARE_GROUP_STATE, 0, _BROKERS),

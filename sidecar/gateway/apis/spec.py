@@ -45,6 +45,7 @@ class Route(Enum):
     ANY = "any broker"
     OWN_BROKERS = "the upstream brokers that belong to this node; merged"
     ALL_BROKERS = "all brokers; the answer has what FindCoordinator places on this node"
+    CLIENT_INSTANCE = "one broker for each client instance id"
     BROKER_CONFIG = "any broker, or the broker behind the node that a BROKER resource names"
 
 

@@ -15,6 +15,7 @@ from sidecar.cluster.upstream import KafkaUpstream
 from sidecar.gateway.apis.relays import relayed
 from sidecar.gateway.apis.spec import ApiSpec, Route
 from sidecar.gateway.apis.table import ALL_APIS, APIS, handlers
+from sidecar.gateway.client_metrics import by_instance
 from sidecar.gateway.shadow_rules import ShadowRule
 from sidecar.protocol.api import ApiKey
 from sidecar.protocol.api_versions import VersionRange
@@ -149,3 +150,25 @@ def test_an_api_that_is_relayed_unread_may_not_have_a_rule_that_nobody_keeps(rul
         relayed(row, of)
         with pytest.raises(TypeError, match=row.name):
             relayed(replace(row, shadow=rule), of)
+
+
+def test_a_client_instance_has_one_broker_of_those_that_there_are() -> None:
+    ids = [UUID(int=number).bytes for number in range(200)]
+    homes = {each: by_instance(each, [1, 2, 3])[0] for each in ids}
+    assert {each: by_instance(each, (3, 1, 2))[0] for each in ids} == homes
+    assert all(40 < [*homes.values()].count(broker) < 95 for broker in (1, 2, 3))
+    moved = {each for each in ids if by_instance(each, [1, 2])[0] != homes[each]}
+    assert moved == {each for each, broker in homes.items() if broker == 3}
+
+
+@pytest.mark.parametrize("key", [ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, ApiKey.PUSH_TELEMETRY])
+def test_metrics_of_clients_wait_for_their_interval_if_their_broker_is_lost(key: ApiKey) -> None:
+    """These brokers close the connection of a request that they do not know. Other errors would end the telemetry."""
+
+    async def story(setup: Setup) -> None:
+        row, client = ALL_APIS[key], await setup.client()
+        serve(setup, row)
+        answer = await client.asks(row.message, 0, {"client_instance_id": UUID(int=7).bytes})
+        assert answer["error_code"] == ErrorCode.THROTTLING_QUOTA_EXCEEDED
+
+    play(story)

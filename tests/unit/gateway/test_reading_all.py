@@ -84,8 +84,8 @@ def test_a_request_that_was_not_read_is_never_sent() -> None:
 
 
 def test_every_api_that_brokers_answer_can_be_read() -> None:
-    """Those of the hot path and of topics' pages and share groups read their requests by themselves."""
-    own = {0, 1, 2, 21, 23, 75, 78, 79}
+    """Those of the hot path, of pages of topics, share groups and client metrics read their requests by themselves."""
+    own = {0, 1, 2, 21, 23, 71, 72, 75, 78, 79}
     of_brokers = [api for key, api in APIS.items() if api.route is not Route.LOCAL and key not in own]
     assert all(isinstance(api.access, Asked) for api in of_brokers)
 

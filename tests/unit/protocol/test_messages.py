@@ -16,7 +16,17 @@ from hypothesis import strategies as st
 from sidecar.gateway.apis.table import APIS
 from sidecar.protocol import calls
 from sidecar.protocol.caller import Request
-from sidecar.protocol.messages import admin, cluster, groups, logs, new_groups, security, shares, transactions
+from sidecar.protocol.messages import (
+    admin,
+    cluster,
+    groups,
+    logs,
+    new_groups,
+    security,
+    shares,
+    telemetry,
+    transactions,
+)
 from sidecar.protocol.primitives import MalformedFrameError
 from sidecar.protocol.schema import TAGS, Message
 from tests.unit.protocol import kio_entities as kio
@@ -26,7 +36,7 @@ from tools import messages as tool
 TABLES = {package: last for _, apis in tool.MODULES.values() for package, last in apis.items()}
 MESSAGES: dict[int, Message] = {
     found.key: found
-    for module in (admin, cluster, groups, logs, new_groups, security, shares, transactions)
+    for module in (admin, cluster, groups, logs, new_groups, security, shares, telemetry, transactions)
     for found in vars(module).values()
     if isinstance(found, Message)
 }
