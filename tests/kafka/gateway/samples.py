@@ -151,6 +151,19 @@ def samples(topic: str, group: str, topic_id: UUID = NO_TOPIC) -> dict[int, dict
             "topology": {"epoch": 1, "subtopologies": [{"subtopology_id": "0", "source_topics": [topic]}]},
         },
         89: {"group_ids": [group, f"{group}-unknown"], "include_authorized_operations": True},
+        93: {
+            "group_id": group,
+            "member_id": "nobody-1",
+            "topology_epoch": 1,
+            "topology_description": {
+                "subtopologies": [
+                    {
+                        "subtopology_id": "0",
+                        "nodes": [{"name": "source", "node_type": 1, "source_topics": [topic], "sink_topic": None}],
+                    }
+                ]
+            },
+        },
         90: {
             "groups": [
                 {"group_id": f"{group}-share", "topics": [{"topic_name": topic, "partitions": [0]}]},
