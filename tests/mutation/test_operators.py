@@ -10,9 +10,10 @@ import pytest
 
 from tests.mutation import operators
 from tests.mutation.known import known, read
-from tests.mutation.rooms import ROOMS, files
+from tests.mutation.rooms import ROOMS, ROOT, files
 from tests.mutation.swap import SwapError, functions, swap
 from tests.sim import lines
+from tests.unit.deploy.files import load_yaml
 
 CASES = [
     ("if a < b:\n        go(a)", {"edge": ["a <= b"], "opposite": ["a >= b"], "true": ["True"], "false": ["False"]}),
@@ -141,3 +142,8 @@ def test_the_list_of_survivors_can_be_read() -> None:
 def test_an_entry_without_a_reason_is_an_error() -> None:
     with pytest.raises(ValueError, match="not an entry"):
         list(read("dedup/marks.py:Marks.judge:edge:1\n  <= → <\n  equivalent:\n"))
+
+
+def test_every_room_has_its_night() -> None:
+    nightly = load_yaml(ROOT / ".github/workflows/nightly.yml")
+    assert nightly["jobs"]["mutation"]["strategy"]["matrix"]["room"] == list(ROOMS)
