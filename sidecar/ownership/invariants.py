@@ -64,6 +64,8 @@ def assert_step(before: State, after: State, *, moves_holder: bool, reads: bool 
     assert reads or after.generation >= before.generation, "generations never fall"
     assert after.is_beside is before.is_beside, "a slot stays what it is"
     assert after.pruned_at >= before.pruned_at, "time does not go back"
+    if before.is_beside and before.holder is not None and after.holder is not None:
+        assert before.holder.session == after.holder.session, "a shared session's slot has no other owner"
     assert None in (before.work, after.work) or after.work is before.work, "one work ends before another begins"
     if not moves_holder:
         had, has = before.holder, after.holder

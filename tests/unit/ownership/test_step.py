@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import get_args
+from itertools import product
+from types import NoneType
+from typing import NamedTuple, TypeAlias, cast, get_args
 
 import pytest
 from hypothesis import given
@@ -82,102 +84,143 @@ def claimant(session: str, connection: int = 1, mode: AccessMode | None = None) 
     return Claimant(Session(session), session, is_named=True, connection=connection, mode=mode)
 
 
-# The holder: each event in each state -------------------------------------------------------------------------------
+# Every event in every state -------------------------------------------------------------------------------------------
 
 AWAITED_NOW = Awaited(OWNER.session, OWNER.name, OWNER.mode, OWNER.generation, until=LATER, recorded=IN_REDIS)
 EXPIRED = replace(AWAITED, until=NOW)
-STATES: dict[str, Held | None] = {
-    "None": None, "Owned": HERE, "Leaving": LEAVING, "Awaited": AWAITED, "its grace over": EXPIRED,
-}  # fmt: skip
-SAME = object()
-NEW = replace(OWNER, connections=frozenset({5}))
-TABLE: list[tuple[Event, tuple[object, ...]]] = [
-    (RecordRead(RECORD, 9, 3, IN_REDIS), (AWAITED_NOW,) * 5),
-    (RecordRead(RECORD, 9, 3, None), (None,) * 5),
-    (RecordRead(None, -1, 0, None), (None,) * 5),
-    (Recorded(RECORD, 9), (SAME,) * 5),
-    (ServedElsewhere(), (None, AWAITED, AWAITED, AWAITED, AWAITED)),
-    (FoundInRedis(IN_REDIS), (AWAITED_NOW, SAME, SAME, SAME, AWAITED_NOW)),
-    (ConnectionOpened(5), (None, replace(HERE, connections=frozenset({1, 5})), NEW, NEW, NEW)),
-    (ConnectionClosed(1), (None, LEAVING, SAME, SAME, SAME)),
-    (ConnectionClosed(99), (SAME,) * 5),
-    (TakenOver(RIVAL), (RIVAL,) * 5),
-    (TakenOver(None), (None,) * 5),
-    (Freed(), (None,) * 5),
-    (WaitedBefore([Session("pid:8")]), (SAME,) * 5),
-    (PlaceKept(claimant("pid:8"), 1.0, NOW), (SAME,) * 5),
-    (PlaceLeft(Session("pid:8")), (SAME,) * 5),
-    (ClaimEnded(Session("pid:8")), (SAME,) * 5),
-    (Tainted(frozenset({1})), (SAME,) * 5),
-    (TimePassed(), (SAME,) * 5),
-    (BatchOffered(claimant("pid:8", 8)), (SAME,) * 5),
-]
-
-
 ALONE = replace(OWNER, connections=frozenset())
+STATES: dict[str, State] = {
+    "None": State(), "Owned": State(HERE), "Leaving": State(LEAVING), "Awaited": State(AWAITED),
+    "its grace over": State(EXPIRED), "beside others": State(HERE, is_beside=True),
+}  # fmt: skip
+"""The columns of `TABLE`, idle."""
+BUSY_WITH = {name: Work.RESUME if state.is_beside else Work.CLAIM for name, state in STATES.items()}
+SAME = object()
+NEVER = object()
+"""This event cannot occur then: the machine raises."""
+Follows: TypeAlias = tuple[object, tuple[object, ...]]
+NOTHING: Follows = (SAME, ())
+NEW = replace(OWNER, connections=frozenset({5}))
+MORE = replace(HERE, connections=frozenset({1, 5}))
 FAILED = Outcome(7)
-LOOKS = (StopWriting(Loss.FENCED), Begin(Work.LOOK))
-RESUMES = (StopWriting(Loss.DOUBT), Begin(Work.RESUME))
+TIMER: Follows = (SAME, (SetTimer(LATER),))
+LOOKS: Follows = (Work.LOOK, (StopWriting(Loss.FENCED), Begin(Work.LOOK)))
+RESUMES: Follows = (Work.RESUME, (StopWriting(Loss.DOUBT), Begin(Work.RESUME)))
+CLAIMED, COMES_AGAIN = (Work.CLAIM, (Act.CLAIM,)), (SAME, (Act.LATER,))
+IDLE: Follows = (SAME, (Idle(),))
+
+
+def stops(loss: Loss) -> Follows:
+    return SAME, (StopWriting(loss),)
+
+
+def but_beside(usual: object, beside: object) -> tuple[object, ...]:
+    return (*(usual,) * 5, beside)
+
+
+TABLE: list[tuple[Event, object, object, object]] = [
+    # the event; the holder behind it; the work and what follows, idle; the same, busy. One value stands for all states.
+    (RecordRead(RECORD, 9, 3, IN_REDIS), but_beside(AWAITED_NOW, NEVER), NOTHING, NOTHING),
+    (RecordRead(RECORD, 9, 3, None), but_beside(None, NEVER), NOTHING, NOTHING),
+    (RecordRead(None, -1, 0, None), but_beside(None, NEVER), NOTHING, NOTHING),
+    (Recorded(RECORD, 9), SAME, NOTHING, NOTHING),
+    (ServedElsewhere(), (None, AWAITED, AWAITED, AWAITED, AWAITED, NEVER), NOTHING, NOTHING),
+    (FoundInRedis(IN_REDIS), (AWAITED_NOW, SAME, SAME, SAME, AWAITED_NOW, SAME), NOTHING, NOTHING),
+    (ConnectionOpened(5), (None, MORE, NEW, NEW, NEW, MORE), NOTHING, NOTHING),
+    (ConnectionClosed(1), (None, LEAVING, SAME, SAME, SAME, replace(ALONE, writers=frozenset())),
+     (NOTHING, TIMER, TIMER, NOTHING, NOTHING, NOTHING), NOTHING),
+    (ConnectionClosed(99), SAME, (NOTHING, NOTHING, TIMER, NOTHING, NOTHING, NOTHING), NOTHING),
+    (TakenOver(RIVAL), but_beside(RIVAL, NEVER), NOTHING, NOTHING),
+    (TakenOver(None), but_beside(None, NEVER), NOTHING, NOTHING),
+    (Freed(), but_beside(None, NEVER), NOTHING, NOTHING),
+    (WaitedBefore([Session("pid:8")]), but_beside(SAME, NEVER), NOTHING, NOTHING),
+    (PlaceKept(claimant("pid:8"), 1.0, NOW), but_beside(SAME, NEVER), NOTHING, NOTHING),
+    (PlaceLeft(Session("pid:8")), SAME, NOTHING, NOTHING),
+    (ClaimEnded(Session("pid:8")), SAME, NOTHING, NOTHING),
+    (Tainted(frozenset({1})), but_beside(SAME, NEVER), NOTHING, NOTHING),
+    (TimePassed(), SAME, NOTHING, NOTHING),
+    (BatchOffered(claimant("pid:8", 8)), SAME,
+     (CLAIMED, (SAME, (Act.REFUSE,)), COMES_AGAIN, COMES_AGAIN, CLAIMED, (Work.OPEN, (Act.OPEN,))),
+     (SAME, (Act.HOLD,))),
+    (Began(Work.RESUME), SAME, (Work.RESUME, ()), NEVER),
+    (TookLong(), SAME, NOTHING, (SAME, (Settle(BUSY),))),
+    (Ended(), SAME, NEVER, (None, (Settle(None),))),
+    (Ended(FAILED), SAME, NEVER, (None, (Settle(FAILED),))),
+    (Settled(), SAME, (IDLE, IDLE, (SAME, (SetTimer(LATER), Idle())), IDLE, IDLE, IDLE), NOTHING),
+    (TimerFired(), SAME, (NOTHING, NOTHING, TIMER, NOTHING, NOTHING, NOTHING), NOTHING),
+    (EpochLost(Loss.FENCED), SAME, but_beside(LOOKS, stops(Loss.FENCED)), stops(Loss.FENCED)),
+    (EpochLost(Loss.DOUBT), SAME, RESUMES, stops(Loss.DOUBT)),
+    (EpochLost(Loss.IDS), SAME, stops(Loss.IDS), NOTHING),
+    (EpochLost(Loss.POLICY), SAME, stops(Loss.POLICY), stops(Loss.POLICY)),
+]  # fmt: skip
+
+
+class Pair(NamedTuple):
+    event: Event
+    before: State
+    holder: object
+    follows: object
+
+
+def pairs() -> Iterator[Pair]:
+    for event, *columns in TABLE:
+        holders, idle, busy = (_spread(column) for column in columns)
+        for number, (name, state) in enumerate(STATES.items()):
+            yield Pair(event, state, holders[number], idle[number])
+            yield Pair(event, replace(state, work=BUSY_WITH[name]), holders[number], busy[number])
+
+
+def _spread(column: object) -> tuple[object, ...]:
+    return column if isinstance(column, tuple) and len(column) == len(STATES) else (column,) * len(STATES)
+
+
+PAIRS = [*pairs()]
+
+
+def kind_of(event: Event, state: State) -> tuple[object, ...]:
+    loss = event.loss if isinstance(event, EpochLost) else None
+    return type(event), loss, type(state.holder), state.is_beside, state.work is not None
+
+
+def test_the_table_has_every_event_in_every_state_idle_and_busy() -> None:
+    """Computed from the types of events and holders: a new one of either has no row before it is written here."""
+    losses = [(event, loss) for event in get_args(Event) for loss in (Loss if event is EpochLost else (None,))]
+    holders = [*((holder, False) for holder in (NoneType, *get_args(Held))), (Owned, True)]
+    every = {(*event, *holder, busy) for event, holder, busy in product(losses, holders, (False, True))}
+    assert every == {kind_of(pair.event, pair.before) for pair in PAIRS}
+
+
+@pytest.mark.parametrize("pair", PAIRS, ids=lambda pair: "-".join(map(_word, kind_of(pair.event, pair.before))))
+def test_what_an_event_makes_of_a_state(pair: Pair) -> None:
+    event, before, holder, follows = pair
+    if NEVER in (holder, follows):
+        with pytest.raises(AssertionError):
+            step(before, event, FACTS, NOW)
+        return
+    state, effects = step(before, event, FACTS, NOW)
+    assert state.holder == (before.holder if holder is SAME else holder)
+    work, expected = cast("Follows", follows)
+    assert state.work is (before.work if work is SAME else work)
+    assert tuple(effect.act if isinstance(effect, Verdict) else effect for effect in effects) == expected
+    assert state.is_slow is (isinstance(event, TookLong) and before.work is not None)
+
+
+def _word(value: object) -> str:
+    return value.__name__ if isinstance(value, type) else str(value)
+
+
 WORKS: list[tuple[Event, State, Work | None, tuple[Effect, ...]]] = [
-    (Began(Work.REQUEST), State(HERE), Work.REQUEST, ()),
-    (TookLong(), State(HERE), None, ()),
-    (TookLong(), State(HERE, work=Work.CLAIM), Work.CLAIM, (Settle(BUSY),)),
-    (Ended(), State(HERE, work=Work.CLAIM), None, (Settle(None),)),
     (Ended(FAILED), State(HERE, work=Work.CLAIM, is_slow=True), None, (Settle(FAILED),)),
-    (Settled(), State(HERE), None, (Idle(),)),
     (Settled(), State(ALONE), Work.RELEASE, (Begin(Work.RELEASE),)),
-    (Settled(), State(LEAVING), None, (SetTimer(LATER), Idle())),
     (Settled(), State(ALONE, work=Work.CLAIM), Work.CLAIM, ()),
-    (TimerFired(), State(HERE), None, ()),
-    (TimerFired(), State(LEAVING), None, (SetTimer(LATER),)),
     (TimerFired(), State(replace(LEAVING, until=NOW)), Work.RELEASE, (Begin(Work.RELEASE),)),
     (TimerFired(), State(replace(LEAVING, until=NOW), work=Work.CLAIM), Work.CLAIM, ()),
-    (TimerFired(), State(AWAITED), None, ()),
     (TimerFired(), State(ALONE, is_beside=True), None, ()),
-    (ConnectionClosed(1), State(HERE), None, (SetTimer(LATER),)),
-    (ConnectionClosed(1), State(HERE, work=Work.RESUME), Work.RESUME, ()),
-    (ConnectionClosed(99), State(HERE), None, ()),
-    (ConnectionClosed(1), State(HERE, is_beside=True), None, ()),
-    (EpochLost(Loss.FENCED), State(HERE), Work.LOOK, LOOKS),
-    (EpochLost(Loss.FENCED), State(HERE, work=Work.CLAIM), Work.CLAIM, LOOKS[:1]),
-    (EpochLost(Loss.FENCED), State(HERE, is_beside=True), None, LOOKS[:1]),
-    (EpochLost(Loss.DOUBT), State(HERE), Work.RESUME, RESUMES),
-    (EpochLost(Loss.DOUBT), State(HERE, is_beside=True), Work.RESUME, RESUMES),
-    (EpochLost(Loss.DOUBT), State(HERE, work=Work.RAISE), Work.RAISE, RESUMES[:1]),
-    (EpochLost(Loss.IDS), State(HERE), None, (StopWriting(Loss.IDS),)),
-    (EpochLost(Loss.IDS), State(HERE, work=Work.CLAIM), Work.CLAIM, ()),
     (EpochLost(Loss.IDS), State(HERE, work=Work.RELEASE), Work.RELEASE, ()),
     (EpochLost(Loss.IDS), State(HERE, work=Work.EXAMINE), Work.EXAMINE, (StopWriting(Loss.IDS),)),
     (EpochLost(Loss.IDS), State(HERE, work=Work.REQUEST), Work.REQUEST, (StopWriting(Loss.IDS),)),
-    (EpochLost(Loss.POLICY), State(HERE), None, (StopWriting(Loss.POLICY),)),
-    (EpochLost(Loss.POLICY), State(HERE, work=Work.CLAIM), Work.CLAIM, (StopWriting(Loss.POLICY),)),
 ]
-
-
-def test_the_tables_have_every_event() -> None:
-    assert {type(event) for event, *_ in (*TABLE, *WORKS)} == set(get_args(Event))
-    assert {type(held).__name__ for held in STATES.values()} - {"NoneType"} == {"Owned", "Leaving", "Awaited"}
-
-
-@pytest.mark.parametrize("known", STATES)
-@pytest.mark.parametrize(("event", "holders"), TABLE, ids=lambda value: type(value).__name__)
-def test_the_holder_after_an_event(event: Event, holders: tuple[object, ...], known: str) -> None:
-    before = STATES[known]
-    expected = holders[list(STATES).index(known)]
-    assert after(before, event).holder == (before if expected is SAME else expected)
-
-
-def test_the_page_of_the_machine_has_each_event_that_moves_the_holder() -> None:
-    moves = {type(event).__name__ for event, holders in TABLE if any(holder is not SAME for holder in holders)}
-    page = str(machine.__doc__).split("one at a time")[0]
-    rows = [line for line in page.splitlines() if line.startswith("| `")]
-    assert {line.split("`")[1] for line in rows} == moves
-
-
-def test_the_page_of_the_machine_has_each_event_that_moves_a_work() -> None:
-    said = [line.split("|")[1] for line in str(machine.__doc__).split("one at a time")[1].splitlines() if "| `" in line]
-    events = {type(event).__name__ for event, before, work, follows in WORKS if follows or before.work is not work}
-    assert set(re.findall(r"`(\w+)`", "".join(said))) == events | {"BatchOffered"}
+"""What follows also depends on the time, on the kind of work, or on whether the owner has a connection."""
 
 
 @pytest.mark.parametrize(("event", "before", "work", "effects"), WORKS)
@@ -185,21 +228,26 @@ def test_what_follows_from_an_event(
     event: Event, before: State, work: Work | None, effects: tuple[Effect, ...]
 ) -> None:
     state, follows = step(before, event, FACTS, NOW)
-    assert (state.work, follows) == (work, effects)
-    assert not (state.work is None and state.is_slow)
-    if not isinstance(event, ConnectionClosed):
-        assert state.holder == before.holder
+    assert (state.work, follows, state.is_slow) == (work, effects, False)
+    assert state.holder == before.holder
+
+
+def test_the_page_of_the_machine_has_each_event_that_moves_the_holder() -> None:
+    moves = {type(pair.event).__name__ for pair in PAIRS if pair.holder not in (SAME, NEVER)}
+    page = str(machine.__doc__).split("one at a time")[0]
+    rows = [line for line in page.splitlines() if line.startswith("| `")]
+    assert {line.split("`")[1] for line in rows} == moves
+
+
+def test_the_page_of_the_machine_has_each_event_that_moves_a_work() -> None:
+    said = [line.split("|")[1] for line in str(machine.__doc__).split("one at a time")[1].splitlines() if "| `" in line]
+    events = {type(pair.event).__name__ for pair in PAIRS if pair.follows not in (NOTHING, NEVER)}
+    assert set(re.findall(r"`(\w+)`", "".join(said))) == events
 
 
 def test_an_owner_without_a_connection_or_a_grace_is_released_at_once() -> None:
     state, follows = step(State(HERE), ConnectionClosed(1), AT_ONCE, NOW)
     assert (state.work, follows) == (Work.RELEASE, (Begin(Work.RELEASE),))
-
-
-@pytest.mark.parametrize("event", [Began(Work.CLAIM), Ended()])
-def test_there_is_one_work_at_a_time(event: Event) -> None:
-    with pytest.raises(AssertionError):
-        step(State(HERE, work=Work.CLAIM if isinstance(event, Began) else None), event, FACTS, NOW)
 
 
 @pytest.mark.parametrize("work", Work)
@@ -212,17 +260,6 @@ def test_a_batch_waits_for_the_work_under_way_until_that_is_slow(work: Work) -> 
         assert step(slow, BatchOffered(who), replace(FACTS, writes=True), NOW) == (slow, (Verdict(Act.BUSY),))
     ended, _ = step(slow, Ended(), FACTS, NOW)
     assert ended == replace(busy, work=None)
-
-
-@pytest.mark.parametrize(
-    ("event", "holders"), [row for row in TABLE if not isinstance(row[0], BatchOffered | ConnectionClosed)]
-)
-def test_what_is_learned_during_a_work_neither_ends_it_nor_begins_another(
-    event: Event, holders: tuple[object, ...]
-) -> None:
-    for held in STATES.values():
-        state, follows = step(State(held, work=Work.CLAIM), event, FACTS, NOW)
-        assert (state.work, follows) == (Work.CLAIM, ())
 
 
 def test_an_owner_that_goes_on_keeps_its_connections_and_has_to_prove_its_writers_anew() -> None:
