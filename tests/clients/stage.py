@@ -30,6 +30,9 @@ _PROMPT = {
     }.items()
 }
 """Broker properties: members learn of an assignment with a heartbeat, by default five seconds later."""
+_PLUGIN = "org.apache.kafka.server.streams.InMemoryTopologyDescriptionPlugin"
+_DESCRIBED = {"group.streams.topology.description.plugin.class": _PLUGIN}
+"""Brokers ask applications of Kafka Streams for a description of their topology (KIP-1331)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +60,7 @@ class Stage:
 @contextmanager
 def standing(directory: Path) -> Iterator[Stage]:
     """All of it started; at the end the nodes' logs may not tell of an uncaught exception."""
-    config = KafkaConfig(version=KAFKA, overrides=AUTHORIZED | _PROMPT)
+    config = KafkaConfig(version=KAFKA, overrides=AUTHORIZED | _PROMPT | _DESCRIBED)
     with setting.own_servers(directory, config) as behind, setting.nodes_before(behind, directory, 2) as nodes:
         yield Stage(behind, nodes)
 

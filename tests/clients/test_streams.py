@@ -11,6 +11,8 @@ import pytest
 from confluent_kafka import Producer
 
 from tests.conftest import Unique
+from tests.kafka.gateway.requests import request
+from tests.raw import RawClient
 from tests.topics import create_topic
 from tests.wait import wait_for
 
@@ -71,7 +73,9 @@ def test_each_record_is_counted_once_by_an_application_that_is_killed_in_a_trans
 ) -> None:
     source = create_topic(stage.behind.bootstrap, 2)
     arguments = (source, create_topic(stage.behind.bootstrap, 2), unique("counting"), str(tmp_path / "state"), protocol)
-    count_and_be_killed(counting.command(stage.at(route), *arguments), stage.behind.bootstrap, source, tmp_path)
+    command = counting.command(stage.at(route), *arguments)
+    count_and_be_killed(command, stage.behind.bootstrap, source, tmp_path)
+    assert (source in described(stage.at(route), arguments[2])) is (protocol == "streams")
 
 
 @each_protocol("streams-shadow")
@@ -82,6 +86,13 @@ def test_so_is_each_record_of_a_shadow(
     assert stage.rest.call("POST", f"/v1/topics/{source}/shadows", {"name": shadow})[0] == 201
     arguments = (shadow, create_topic(stage.behind.bootstrap, 2), unique("counting"), str(tmp_path / "state"), protocol)
     count_and_be_killed(counting.command(stage.at(Route.NODE), *arguments), stage.behind.bootstrap, source, tmp_path)
+
+
+def described(bootstrap: str, application: str) -> str:
+    """What an application wrote of its topology (KIP-1331)."""
+    with RawClient(bootstrap) as wire:
+        asked = request(89, 1, group_ids=[application], include_topology_description=True)
+        return repr(wire.ask(asked).groups[0].topology_description)
 
 
 def count_and_be_killed(command: list[str], kafka: str, source: str, logs: Path) -> None:
