@@ -3,20 +3,26 @@ session: this shuts out every session that wrote to the whole topic, and every s
 """
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Final
 
-from sidecar.changelog import FAILURES, SlotName
+from sidecar.changelog import FAILURES, MASTER_SLOT, Entry, Kind, Record, SlotName
 from sidecar.dedup.topic import TopicIds
 from sidecar.exclusive.environment import Environment
 from sidecar.exclusive.policy_ids import PolicyIds, begin_ids
 from sidecar.fencing.slot import WriterSlot
 from sidecar.protocol.caller import FencedError
 from sidecar.protocol.errors import ErrorCode, KafkaError
-from sidecar.protocol.ids import Stamp
+from sidecar.protocol.ids import Offset, Stamp
+from sidecar.takeover.records import freed
 from sidecar.takeover.requests import NothingDoneError, Purpose, Request
 from sidecar.takeover.slots import SlotScope, TakenSlot
 from sidecar.takeover.takeover import Takeover
 from sidecar.writing.upkeep import Renewal, Upkeep, keep_slot_alive, renew_fence
+
+_RELEASED_AT_ONCE: Final = 8
+"""Records per batch: each may list so many deposed sessions that more would exceed Kafka's limit of a batch."""
+_SEEN_S: Final = 5.0
 
 
 class MasterSlot:
@@ -64,14 +70,21 @@ class MasterSlot:
                     raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{self.name} has no partition {partition}")
                 taken = None  # it was added: every slot has to be fenced there
             if taken is None or self._env.changelog.view.epoch(taken.stamp.producer_id) != taken.stamp.epoch:
-                taken = await self._adopt()
+                taken = await self._adopt(self._hold)
             return taken.stamp
 
-    async def _adopt(self) -> TakenSlot:
-        """Take the master slot without an owner; this fences the holders of the topic's other slots."""
+    async def _hold(self) -> None:
+        """See `PolicyCatalog.hold`."""
+        await self._env.catalog.hold(self.name)
+
+    async def _adopt(self, hold: Callable[[], Awaitable[None]] | None = None) -> TakenSlot:
+        """Take the master slot without an owner; this fences the holders of the topic's other slots. `hold`: called
+        behind the fence if partitions may get owners.
+        """
         began, ids = self.upkeep.now(), self.ids
         request, trusted_ms = Request(Purpose.SPLIT), self.upkeep.trusted_ms
-        taken = await Takeover(self._env.services, self._scope, request, trusted_ms=trusted_ms, ids=ids).run()
+        takeover = Takeover(self._env.services, self._scope, request, trusted_ms=trusted_ms, ids=ids)
+        taken = await takeover.run(fenced=hold)
         if ids is not self.ids:
             raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"the policy of {self.name} changed meanwhile")
         self._taken = taken
@@ -80,6 +93,25 @@ class MasterSlot:
         self._slots = dict(taken.others)
         self.upkeep.kept(began, taken.fenced_from)
         return taken
+
+    async def remove_owners(self) -> None:
+        """Fence all slots of a topic that lost its policy, then release the owners of its partitions, under the master
+        slot's epoch: none of them continues with its generation. Does nothing if another node serves the topic. Raises
+        what a takeover raises.
+        """
+        changelog = self._env.changelog
+        async with self._taking:
+            if not await self._env.may_serve(self.name):
+                return
+            taken = await self._adopt()
+            owned = [entry for entry in changelog.view.of_topic(self.name) if _names_owner(entry)]
+            for first in range(0, len(owned), _RELEASED_AT_ONCE):
+                batch = [
+                    Record(entry.key, freed(entry.value, changelog.clock.now_ms(), deposes=False))
+                    for entry in owned[first : first + _RELEASED_AT_ONCE]
+                ]
+                offset = await taken.journal.append(batch)
+                await changelog.tailer.reached(Offset(offset + len(batch) - 1), timeout=_SEEN_S)
 
     def outdated(self) -> None:
         """Note that it was taken in another topic of the name, or that all has to be fenced again: it is taken anew
@@ -114,7 +146,7 @@ class MasterSlot:
         async with self._taking:
             if self._taken is None and await self._env.may_serve(self.name):
                 self.serving = True
-                await self._adopt()
+                await self._adopt(self._hold)
         return None
 
     async def renew_slots(self, taken: TakenSlot) -> None:
@@ -127,3 +159,8 @@ class MasterSlot:
                 self._slots.pop(name, None)  # a partition's owner has it, or the topic is another node's
             except FAILURES as error:
                 self._env.hooks.operation_failed(self.name, error)
+
+
+def _names_owner(entry: Entry[Any]) -> bool:
+    """Whether a record names the owner of a partition."""
+    return entry.key.kind is Kind.OWNERSHIP and entry.key.slot != MASTER_SLOT and bool(entry.value.session)

@@ -11,7 +11,7 @@ from metadata.ownership import Ownership
 from sidecar.changelog import MASTER_SLOT, Change, Key, Kind
 from sidecar.dedup.reply import Reply
 from sidecar.dedup.topic import TopicIds
-from sidecar.exclusive.answers import MOVED
+from sidecar.exclusive.answers import FAILURES, MOVED
 from sidecar.exclusive.environment import Environment
 from sidecar.exclusive.master import MasterSlot
 from sidecar.exclusive.offers import Offer
@@ -52,6 +52,7 @@ class PartitionedTopic:
         if part is None:
             scope = SlotScope.of_partition(self.name, partition)
             part = GovernedTopic(self.name, self._env, self.refusals, scope, self.master)
+            part.is_dropped = self.is_dropped
             self.partitions[partition] = part
         return part
 
@@ -194,8 +195,16 @@ class PartitionedTopic:
         return await self.partitions[partition].administer(None, fence=fence, generations=generations)
 
     async def ungoverned(self) -> None:
-        """Stop serving the topic: it has no policy any more."""
-        await self.hand_back()
+        """Remove the owners of a topic without a policy: other clients may write to its partitions now. After what is
+        under way, the takeover of the master slot fences all of them at once.
+        """
+        await asyncio.gather(*[part.hand_back() for part in self.parts])
+        try:
+            await self.master.remove_owners()
+        except FAILURES as error:
+            self._env.hooks.operation_failed(self.name, error)
+        finally:
+            await self.hand_back()
 
     async def hand_back(self) -> None:
         """The node leaves, or lost the right to serve: finish the batches in flight and stop serving."""

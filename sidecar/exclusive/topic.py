@@ -112,7 +112,9 @@ class GovernedTopic(Resource):
         self._master = master
         self.serving = False
         self.is_dropped = False
-        """The topic lost its policy: this object grants nothing any more."""
+        """The topic lost its policy, or its scope changed: this object grants nothing any more, also if a takeover is
+        under way that is not fenced yet (`_hold`).
+        """
         self.taken: TakenSlot | None = None
         self.policy_ids = (
             PolicyIds(name, environment, self.is_live, self.fence_wanted) if master is None else master.policy_ids
@@ -515,8 +517,7 @@ class GovernedTopic(Resource):
         started, began, ids = self._env.now(), upkeep.now(), self.ids
         takeover = Takeover(self._env.services, self.scope, request, master, upkeep.trusted_ms, ids)
         try:
-            holds = self._master is None and request.purpose in _LETS_WRITE
-            hold = partial(self._env.catalog.hold, self.name) if holds else None
+            hold = self._hold if request.purpose in _LETS_WRITE else None
             taken = await takeover.run(self._let_nobody_write, hold)
         except OutdatedMasterError:
             assert self._master is not None
@@ -536,6 +537,15 @@ class GovernedTopic(Resource):
             self._freed(taken)
         if self._master is None:
             upkeep.kept(began, taken.fenced_from)
+
+    async def _hold(self) -> None:
+        """Make sure, behind the fence, that this object still may grant anything. The master slot's takeover asks the
+        catalog once for all partitions: see `MasterSlot`. Raises what `PolicyCatalog.hold` raises.
+        """
+        if self._master is None:
+            await self._env.catalog.hold(self.name)
+        if self.is_dropped:
+            raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"the policy of {self.name} changed meanwhile; try again")
 
     async def _serve(self) -> Stamp | None:
         """Take or keep the right to serve; for a partition also the master slot, whose stamp is returned."""

@@ -311,8 +311,9 @@ class PolicyCatalog:
 
     async def hold(self, topic: str) -> None:
         """Make sure that a topic keeps its policy, behind the fence of its master slot and before anybody may write: a
-        deletion that began before the fence, as no client was left, is read here or refused by Kafka. Raises
-        `KafkaError` 5 LEADER_NOT_AVAILABLE if the topic has no policy, and what `RecordWriter.open` raises.
+        deletion that began before the fence, as no client was left, is read here or refused by Kafka. That counts for
+        all partitions with their own owners. Raises `KafkaError` 5 LEADER_NOT_AVAILABLE if the topic has no policy, and
+        what `RecordWriter.open` raises.
         """
         if topic in self.by_clients:
             async with self._alone(topic):

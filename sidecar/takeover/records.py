@@ -65,7 +65,7 @@ def ownership(
     """
     if keeps and known is not None and known.generation == generation:
         if request.purpose in (Purpose.SHARE, Purpose.SPLIT):
-            return _freed(known, now_ms, deposes=request.purpose is Purpose.SHARE)
+            return freed(known, now_ms, deposes=request.purpose is Purpose.SHARE)
         if request.purpose in FOR_NOBODY or not known.released_ms:
             return known
     deposed = {} if known is None else {d.session: d for d in known.deposed if now_ms - d.last_try_ms < REMEMBERED_MS}
@@ -109,7 +109,7 @@ def _kept(deposed: Iterable[state.Deposed]) -> list[state.Deposed]:
     return [*lost[-DEPOSED_KEPT:], *others[-STRANGERS_KEPT:]]
 
 
-def _freed(known: state.Ownership, now_ms: int, *, deposes: bool) -> state.Ownership:
+def freed(known: state.Ownership, now_ms: int, *, deposes: bool) -> state.Ownership:
     """Other sessions write from now on: the last owner can never continue with its generation."""
     if not known.session:
         return known

@@ -10,8 +10,8 @@ each step that was left out or moved:
 3. Fence every partition and the ownership partition at E; a takeover of a whole topic fences all its slots. The
    partitions must be those that step 2 looked at, else the takeover starts again. Step 0 fails unless they include
    every partition that an epoch wrote to.
-4. Read the ownership topic up to that marker: the records that step 0 read must still be the newest. Before anybody
-   may write, make sure that the topic keeps its policy (`PolicyCatalog.hold`).
+4. Read the ownership topic up to that marker: the records that step 0 read must still be the newest. Before a
+   topic or partition gets an owner, or sessions share it, make sure that it keeps its policy (`PolicyCatalog.hold`).
 5. Read the logs from the tails on, for each slot up to its own marker: this finds the batches that its previous epoch
    appended in between. Slots are fenced one after another, so one may write after the marker of another.
 6. Append `Serving` (and `Ownership`), stamped with E, sequence 0: the commit point.

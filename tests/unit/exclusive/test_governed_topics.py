@@ -12,14 +12,17 @@ import pytest
 
 import metadata
 from metadata.ownership import AccessMode
-from sidecar.changelog import MASTER_SLOT, Key, Kind, Record, claim_key
+from sidecar.changelog import MASTER_SLOT, Key, Kind, Record, SlotName, claim_key, partition_slot
 from sidecar.cluster.nodes import NodeAddress, Placement
 from sidecar.cluster.resolver import NameResolver, TopicKind
 from sidecar.exclusive.governed_topics import GovernedTopics
 from sidecar.exclusive.owning import TopicClaim, TopicOwners
 from sidecar.exclusive.partitions import PartitionedTopic
 from sidecar.fencing.expiry import DEFAULT_KEEP_ALIVE
+from sidecar.fencing.slot import transactional_id
 from sidecar.policy.policies import PolicyFields, Scope
+from sidecar.protocol.caller import UpstreamError
+from sidecar.protocol.calls.transactions import InitProducerId
 from sidecar.protocol.errors import ErrorCode
 from sidecar.protocol.ids import ProducerEpoch, ProducerId, Stamp
 from sidecar.protocol.session import Caller
@@ -29,6 +32,7 @@ from tests.unit.exclusive.paper_cluster import GRACE_S, TOPIC, Client, Cluster, 
 from tests.wait import wait_until
 
 EXCLUSIVE = PolicyFields(AccessMode.EXCLUSIVE)
+BY_PARTITION = PolicyFields(AccessMode.EXCLUSIVE, scope=Scope.PARTITION)
 
 
 def room(paper: Cluster) -> tuple[Node, GovernedTopics]:
@@ -102,7 +106,7 @@ async def test_a_policy_that_changes_leaves_the_owner_unless_the_scope_does() ->
         assert await owner.send(node, 2) == 0
         changes: list[tuple[str, int | None]] = []
         governed.env.watchers.append(lambda *change: changes.append(change))
-        writes(paper, node, policy=PolicyFields(AccessMode.EXCLUSIVE, scope=Scope.PARTITION))
+        writes(paper, node, policy=BY_PARTITION)
         found = governed.topic(TOPIC)
         assert isinstance(found, PartitionedTopic)
         assert (found.serving, governed.whole(TOPIC), (TOPIC, None) in changes) == (True, None, True)
@@ -264,21 +268,122 @@ async def test_a_plain_owner_stays_at_its_node() -> None:
 async def test_partitions_of_a_topic_without_a_policy_grant_nothing_any_more() -> None:
     async with cluster() as paper:
         node, governed = room(paper)
-        writes(paper, node, policy=PolicyFields(AccessMode.EXCLUSIVE, scope=Scope.PARTITION))
+        writes(paper, node, policy=BY_PARTITION)
         node.topic = governed.topic(TOPIC)
         assert await Client(7).send(node, 1) == 0
         writes(paper, node, policy=None)
         claims = len(paper.redis.claims)
         assert await Client(8, AccessMode.EXCLUSIVE_WITH_FENCING).send(node, 2) == ErrorCode.NOT_LEADER_OR_FOLLOWER
         await wait_until(lambda: not node.topic.serving, "it serves it no more")
-        assert await Client(9, AccessMode.EXCLUSIVE_WITH_FENCING).send(node, 3) == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        for partition in (0, 1):
+            late = Client(9, AccessMode.EXCLUSIVE_WITH_FENCING)
+            assert await late.send(node, 3, partition=partition) == ErrorCode.NOT_LEADER_OR_FOLLOWER
         assert len(paper.redis.claims) == claims
+
+
+async def test_a_policy_that_a_client_made_is_held_once_for_all_partitions() -> None:
+    async with cluster() as paper:
+        node, governed = room(paper)
+        writes(paper, node, policy=BY_PARTITION, name=f"{TOPIC[:1]}*")
+        made = PolicyFields(AccessMode.EXCLUSIVE).to_record(2, 0, by_client=True)
+        paper.kafka.append_records([Record(Key(Kind.POLICY, TOPIC), made).encode()])
+        node.read()
+        node.topic, opened = governed.topic(TOPIC), list[str]()
+
+        async def opens(request: Any) -> None:
+            if isinstance(request, InitProducerId):
+                opened.append((request.transactional_id or "").removeprefix(transactional_id("paper", TOPIC)))
+
+        paper.kafka.before = opens
+        assert [await Client(7).send(node, 1, partition=partition) for partition in (0, 1)] == [0, 0]
+        assert opened == ["", "/policy", "/p0", "/p1"]
+
+
+@pytest.mark.parametrize(
+    ("policy", "slot", "then"),
+    [
+        (EXCLUSIVE, MASTER_SLOT, None),
+        (EXCLUSIVE, MASTER_SLOT, BY_PARTITION),
+        (BY_PARTITION, MASTER_SLOT, None),
+        (BY_PARTITION, partition_slot(0), None),
+        (BY_PARTITION, partition_slot(0), EXCLUSIVE),
+    ],
+    ids=["topic", "topic, another scope", "all partitions", "partition", "partition, another scope"],
+)
+async def test_a_takeover_that_is_fenced_after_the_policy_was_lost_grants_nothing(
+    policy: PolicyFields, slot: SlotName, then: PolicyFields | None
+) -> None:
+    async with cluster() as paper:
+        node, governed = room(paper)
+        writes(paper, node, policy=policy)
+        node.topic = governed.topic(TOPIC)
+
+        async def lose(request: Any) -> None:
+            if isinstance(request, InitProducerId) and request.transactional_id == transactional_id(
+                "paper", TOPIC, slot
+            ):
+                paper.kafka.before = None
+                writes(paper, node, policy=then)
+
+        paper.kafka.before = lose
+        assert await Client(7).send(node, 1) == ErrorCode.LEADER_NOT_AVAILABLE
+        assert paper.kafka.before is None
+        await wait_until(lambda: node.reports("topic_forgotten"), "it is handed back")
+        owned = [entry.value.session for entry in node.changelog.view.entries(Kind.OWNERSHIP)]
+        assert (owned, [part.state.holder for part in node.topic.parts if part.state.holder]) == ([], [])
+        assert paper.kafka.log().values == []
+
+
+@pytest.mark.parametrize("policy", [EXCLUSIVE, BY_PARTITION], ids=["topic", "partition"])
+async def test_owners_of_a_topic_that_loses_its_policy_are_fenced_and_released(policy: PolicyFields) -> None:
+    async with cluster() as paper:
+        node, governed = room(paper)
+        writes(paper, node, policy=policy)
+        first, node.topic = governed.topic(TOPIC), governed.topic(TOPIC)
+        owner, partitions = Client(7), range(1 if policy == EXCLUSIVE else 2)
+        assert [await owner.send(node, 1, partition=partition) for partition in partitions] == [0 for _ in partitions]
+        paper.kafka.holding = True
+        late = [owner.offer(node, 2, partition=partition) for partition in partitions]
+        way, paper.kafka.under_way, paper.kafka.holding = paper.kafka.under_way, [], False
+        paper.kafka.calls.clear()
+        writes(paper, node, policy=None)
+        await wait_until(lambda: not first.serving, "it serves it no more")
+        slots = 1 if policy == EXCLUSIVE else 3
+        assert paper.kafka.calls.count(InitProducerId) == slots, "each slot is fenced once, and no policy's writer"
+        paper.kafka.under_way = way
+        paper.kafka.deliver()
+        assert {(await answered).error for answered in late} == {ErrorCode.NOT_LEADER_OR_FOLLOWER}
+        assert [paper.kafka.log(partition).values for partition in partitions] == [[1] for _ in partitions]
+        assert [part.state.holder for part in first.parts if part.state.holder is not None] == []
+        writes(paper, node, policy=policy)
+        node.topic = governed.topic(TOPIC)
+        rival = Client(8)
+        assert [await rival.send(node, 3, partition=partition) for partition in partitions] == [0 for _ in partitions]
+        assert node.topic.generation == 2
+        assert [record.session for record in governed.owned()] == ["pid:8" for _ in partitions]
+
+
+async def test_partitions_are_handed_back_although_their_owners_cannot_be_removed() -> None:
+    async with cluster() as paper:
+        node, governed = room(paper)
+        writes(paper, node, policy=BY_PARTITION)
+        node.topic = governed.topic(TOPIC)
+        assert await Client(7).send(node, 1) == 0
+
+        async def fail(_: Any) -> None:
+            raise UpstreamError("away")
+
+        paper.kafka.before = fail
+        writes(paper, node, policy=None)
+        await wait_until(lambda: not node.topic.serving, "it serves it no more")
+        paper.kafka.before = None
+        assert [str(error) for _, error in node.reports("operation_failed")] == ["away"]
 
 
 async def test_a_topic_whose_scope_changed_grants_nothing_beside_the_one_after_it() -> None:
     async with owned() as (paper, node, governed, _):
         before = node.topic
-        writes(paper, node, policy=PolicyFields(AccessMode.EXCLUSIVE, scope=Scope.PARTITION))
+        writes(paper, node, policy=BY_PARTITION)
         assert governed.topic(TOPIC) is not before
         await wait_until(lambda: node.reports("topic_forgotten"), "it was handed back")
         claims = len(paper.redis.claims)
