@@ -42,6 +42,12 @@ def test_a_mutant_still_has_its_place_in_the_product(mutant: Mutant) -> None:
     assert texts(mutant.world + mutant.edits)
 
 
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
+def test_a_mutant_has_a_history_of_any_number(mutant: Mutant) -> None:
+    """A hunt that finds nothing plays all that it declares, and `--history` or `--seeds` may name more."""
+    assert mutant.found_by(100) == mutant.found_by(100)
+
+
 def test_names_are_given_once() -> None:
     assert Counter(mutant.name for mutant in MUTANTS).most_common(1)[0][1] == 1
 
