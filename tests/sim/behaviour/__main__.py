@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -46,6 +47,8 @@ _COMPILED: Final = Path("sidecar/protocol")
 _SEEDS: Final = "0-1999"
 _WORKERS: Final = 2
 _STORIES: Final = 20
+_CANNOT: Final = 2
+"""The exit code of a command that could not begin, as of `argparse`."""
 
 
 class _Lanes:
@@ -192,9 +195,21 @@ def _record_of(revision: str, path: Path, chosen: Any) -> bool:
     command = [sys.executable, "-m", "tests.sim.behaviour", "record", "--out", str(path.absolute())]
     command += ["--seeds", chosen.seeds, "--mix", chosen.mix, "--workers", str(chosen.workers)]
     with _tree_of(revision, whole=chosen.whole) as tree:
-        return not subprocess.run(
-            command, cwd=tree, env={**os.environ, "PYTHONPATH": str(tree)}, check=False
-        ).returncode
+        env = {**os.environ, "PYTHONPATH": str(tree)}
+        done = subprocess.run(command, cwd=tree, env=env, check=False, stderr=subprocess.PIPE, text=True)
+    if done.returncode == _CANNOT or not path.is_file():
+        raise ValueError(_unfit(revision, done.stderr, whole=chosen.whole))
+    sys.stderr.write(done.stderr)
+    return not done.returncode
+
+
+def _unfit(revision: str, said: str, *, whole: bool = False) -> str:
+    """Why a revision cannot be recorded, and what can be done. `said`: what its process wrote."""
+    lines = said.strip().splitlines() or ["no history was played"]
+    why = next((line for line in reversed(lines) if re.match(r"\w+Error\b", line)), lines[-1])
+    if whole:
+        return f"the simulator of {revision} cannot play its product: {why}"
+    return f"the simulator of this tree cannot play the product of {revision} ({why}); --whole takes the revision's own"
 
 
 def _compare(chosen: Any) -> bool:
@@ -207,6 +222,9 @@ def _compare(chosen: Any) -> bool:
             _record_of(chosen.base, path, chosen)
         with read(path) as archive:
             wanted = archive.seeds if not seeds else sorted({*archive.seeds} & {*numbers(seeds)})
+            if not wanted:
+                is_file = Path(chosen.base).is_file()
+                raise ValueError(f"{path} has none of these seeds" if is_file else _unfit(chosen.base, ""))
             return compare(archive, wanted, chosen.workers, allowed, chosen.stories)
 
 
@@ -233,7 +251,7 @@ def main() -> int:
         if chosen.of:
             return not _record_of(chosen.of, chosen.out, chosen)
         return not record(chosen.out, list(numbers(chosen.seeds)), chosen.mix, chosen.workers)
-    except (ArchiveError, OSError, ValueError) as error:
+    except (ArchiveError, OSError, ValueError, WorkerError) as error:
         parser.error(str(error))
     except subprocess.CalledProcessError as error:
         parser.error(error.stderr.strip() or str(error))
