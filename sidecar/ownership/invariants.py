@@ -1,5 +1,8 @@
-"""What holds for every state of ownership and every step, whatever happens. `step` asserts it as it makes a state; the
-simulator looks at the states of all nodes with the same functions.
+"""What holds for every state of ownership and every step, whatever happens.
+
+`step` asserts `assert_step`, and so `assert_sound`, as it makes a state: in production and in the simulator, which runs
+the same code. `assert_whole` looks through all that wait or were deposed, which costs too much at each event: only the
+simulator (`tests/sim/inside.py`) and tests call it, for the states of all nodes every few milliseconds.
 """
 
 from __future__ import annotations

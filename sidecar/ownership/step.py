@@ -22,13 +22,14 @@ What an event makes of the holder (a dash: it stays):
 | `ServedElsewhere` | - | Awaited | Awaited | Awaited, for longer |
 | `FoundInRedis`, after the grace | Awaited | - | Awaited | Awaited |
 | `ConnectionOpened` | - | Owned | Owned | Owned |
-| `ConnectionClosed`, the last one | - | Leaving, or Owned by nobody's connection | - | - |
+| `ConnectionClosed`, the last one | - | Leaving; without a grace Owned, without a connection | - | - |
 | `TakenOver` for a session | Owned, Leaving | Owned, Leaving | Owned, Leaving | Owned, Leaving |
 | `TakenOver` for nobody | None | None | None | None |
 | `Freed` | - | None | None | None |
 
 `TakenOver` makes it Leaving if the session's connections have closed meanwhile and there is a grace.
-A plain session (`conn:…`) never comes back: `ServedElsewhere` leaves its state as it is.
+A plain session (`conn:…`) never comes back: `ServedElsewhere` leaves its state as it is. The slot of a session that
+writes beside others is Owned by it: only events of connections change its holder, and what would take it away raises.
 
 What follows from an event for the *work*, of which there is one at a time:
 
