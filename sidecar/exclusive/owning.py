@@ -1,8 +1,8 @@
 """Claims topics and partitions by request (own APIs) instead of by a first batch: it looks first, then takes.
 
-The same rules hold as for batches (`claims`), the same takeover follows, and the same sessions own: a session that owns
-a topic by request writes to it as its owner, and one that owns it by a batch may ask for it again. `look` changes
-nothing, so that a set of claims is granted as a whole or not at all; the take judges again what changed since the look.
+The same rules hold as for batches (`ownership.step`), the same takeover follows, and the same sessions own: a session
+that owns a topic by request writes to it as its owner, and one that owns it by a batch may ask for it again. `look`
+changes nothing, so that a set of claims is granted as a whole or not at all; the take judges again what changed since.
 
 PIP-68 (access modes), the Kafka wiki's Single Reader/Writer (sets of resources), `proto/sidecar/v1/control.proto`.
 """

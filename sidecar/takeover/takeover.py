@@ -24,9 +24,9 @@ finds it.
 
 `model/` has these steps as actions: functions name theirs (`Model: NoteTails`), and actions name their functions.
 
-This module performs the steps, one method each, in the order of `Takeover._attempt`. `claims` decides which sessions
-may start them, `requests` has their purposes. `slots` reads the ownership topic; `succession` and `records` make what
-step 6 writes.
+This module performs the steps, one method each, in the order of `Takeover._attempt`. `ownership.step` decides
+which sessions may start them, `requests` has their purposes. `slots` reads the ownership topic; `succession` and
+`records` make what step 6 writes.
 """
 
 import asyncio
