@@ -9,7 +9,9 @@ anew after a change of the machine; then read the difference.
     > batch pid:1 on 1 mode=wait_for_exclusive    a batch; `claim` behind it: a claim by request
     > taken pid:1 generation=1 on 1               a takeover was committed, for this connection (or `on none`) of the
                                                   owner; `deposes` behind it; `taken nobody`
-    > record pid:1 generation=1                   the newest record was read; `record none`
+    > record pid:1 generation=1                   the newest record was read; `record none`, `record none generation=1`
+
+`README.md` explains the words to a reader of the texts.
 """
 
 from __future__ import annotations
@@ -120,20 +122,21 @@ def _events(words: list[str]) -> list[Event]:  # noqa: C901, PLR0912  a case for
             return [ConnectionClosed(int(connection))]
         case ["taken", "nobody"]:
             return [TakenOver(None)]
+        case ["taken", "nobody", generation, *more]:
+            return [_record_of("", int(_pair(generation)[1]), more), TakenOver(None, "deposes" in more)]
         case ["taken", session, generation, "on", connection, *more]:
             number = int(_pair(generation)[1])
-            deposed = [records.Deposed(session=word) for word in more if word != "deposes"]
-            record = records.Ownership(session=session, name=session, generation=number, deposed=deposed)
             connections = frozenset({int(connection)} if connection != "none" else ())
             owner = Owned(Session(session), session, AccessMode.EXCLUSIVE, number, connections)
             ends = ClaimEnded(Session(session))
-            return [Recorded(record, number), TakenOver(owner, "deposes" in more), ends]
+            return [_record_of(session, number, more), TakenOver(owner, "deposes" in more), ends]
         case ["record", "none"]:
             return [RecordRead(None, -1, 0, None)]
-        case ["record", session, generation]:
+        case ["record", "none", generation]:
+            return [RecordRead(None, -1, int(_pair(generation)[1]), None)]
+        case ["record", session, generation, *more]:
             number = int(_pair(generation)[1])
-            record = records.Ownership(session=session, name=session, generation=number)
-            return [RecordRead(record, number, 0, _in_redis(session, number))]
+            return [RecordRead(_record_of(session, number, more).record, number, 0, _in_redis(session, number))]
         case ["redis", session, generation]:
             return [FoundInRedis(_in_redis(session, int(_pair(generation)[1])))]
         case ["waited", *sessions]:
@@ -152,6 +155,13 @@ def _events(words: list[str]) -> list[Event]:  # noqa: C901, PLR0912  a case for
             return [_ALONE[name]]
         case _:
             raise TranscriptError(" ".join(words))
+
+
+def _record_of(session: str, generation: int, more: list[str]) -> Recorded:
+    deposed = [records.Deposed(session=word) for word in more if word != "deposes"]
+    return Recorded(
+        records.Ownership(session=session, name=session, generation=generation, deposed=deposed), generation
+    )
 
 
 def _in_redis(session: str, generation: int) -> RedisOwnership:
