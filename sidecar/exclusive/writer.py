@@ -5,12 +5,12 @@ first (`write` returns it); the methods below the line are those works, and `res
 """
 
 import weakref
-from dataclasses import replace
 from functools import partial
 from typing import Final
 
 from sidecar.changelog import ChangelogError
 from sidecar.dedup.content import TooLargeAtOnceError
+from sidecar.dedup.reply import Reply
 from sidecar.dedup.topic import TopicIds
 from sidecar.exclusive.answers import MOVED, SEQUENCE_ANSWERS
 from sidecar.exclusive.environment import Environment
@@ -22,6 +22,7 @@ from sidecar.forwarder.sequences import Verdict
 from sidecar.network.aside import aside
 from sidecar.network.backoff import RetryTimeoutError
 from sidecar.ownership.state import Work
+from sidecar.ownership.step import BUSY
 from sidecar.protocol.batch import surely_newest
 from sidecar.protocol.caller import UpstreamError
 from sidecar.protocol.errors import KafkaError
@@ -68,8 +69,24 @@ class SlotWriter:
         before that; then the batch is offered again.
         """
         # Model: Forward, Repeat.
-        epoch, upkeep, header = self.epoch, self._upkeep, offer.header
+        epoch, header = self.epoch, offer.header
         assert epoch is not None, "the state says that this node writes"
+        try:
+            due = self._due(epoch, offer)
+        except Exception:
+            self.answer(offer, BUSY)
+            raise
+        if isinstance(due, Reply):
+            epoch.append(offer.partition, header, offer.batch, offer.timeout_ms, due)
+        elif isinstance(due, Outcome):
+            self.answer(offer, due)
+        else:
+            return due
+        return None
+
+    def _due(self, epoch: SlotEpoch, offer: Offer) -> Work | Outcome | Reply:
+        """The work that a batch needs, its answer, or the reply with which it is forwarded."""
+        upkeep, header, reply = self._upkeep, offer.header, offer.reply
         if not epoch.covers(offer.partition):
             return Work.FIND
         verdict = epoch.verdict(offer.partition, header, offer.claimant.connection)
@@ -81,20 +98,17 @@ class SlotWriter:
             except TooLargeAtOnceError:
                 return Work.EXAMINE
             if refusal is not None:
-                self.answer(offer, refusal)
-                return None
+                return refusal
             if upkeep.stamped:
-                offer = replace(offer, reply=Watched(offer.reply, upkeep))
+                reply = Watched(reply, upkeep)
         if verdict is Verdict.FORWARD:
             upkeep.wrote()
             self._env.hooks.governed_produce(self._topic, header.records, len(offer.batch))
-            epoch.append(offer.partition, header, offer.batch, offer.timeout_ms, offer.reply)
-            return None
+            return reply
         if verdict in _NEEDS:
             return _NEEDS[verdict]
         epoch.answered(offer.partition, verdict, offer.claimant.connection)
-        self.answer(offer, SEQUENCE_ANSWERS[verdict])
-        return None
+        return SEQUENCE_ANSWERS[verdict]
 
     def answer(self, offer: Offer, outcome: Outcome) -> None:
         """Answer a batch that is not forwarded."""

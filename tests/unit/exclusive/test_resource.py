@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
+from sidecar.exclusive.offers import Offer
 from sidecar.ownership.state import Claimant
+from sidecar.writing.upkeep import Upkeep
 from tests.unit.exclusive.paper_cluster import Client, cluster
 
 BUSY = 5
@@ -51,6 +53,29 @@ async def test_a_batch_that_cannot_be_judged_is_answered_as_all_others_are(
         with pytest.raises(ValueError, match="pid:8"):
             broken.offer(node, 2)
         assert node.held == 0
+
+
+async def test_a_batch_that_cannot_be_written_is_answered_and_its_bytes_are_released(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with cluster() as paper:
+        node, owner = paper.node(), Client(7)
+        assert await owner.send(node, 1) == 0
+
+        def takes(*_: object) -> bool:
+            raise ValueError("its age")
+
+        def offers(offer: Offer) -> None:
+            with pytest.raises(ValueError, match="its age"):
+                node.whole.offer(offer)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(Upkeep, "takes", takes)
+            answered = owner.offer(node, 2, to=offers)
+        assert (answered.done(), node.held) == (True, 0)
+        assert (await answered).error == BUSY
+        assert await owner.send(node, 2, sequence=1) == 0
+        assert paper.kafka.log().values == [1, 2]
 
 
 async def test_a_batch_whose_client_left_during_a_work_is_not_judged_after_it() -> None:
