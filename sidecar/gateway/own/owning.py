@@ -317,22 +317,39 @@ class Ownerships:
         return not_allowed(asked, claims.client.rights, rooms.topics.mode)  # rights may be lost since it arrived
 
     async def _take(self, claims: ClaimSet) -> dict[Key, Look]:
-        """Grant everything. If one fails, nothing is granted; returns the reasons."""
+        """Grant everything. If one fails, also as nobody expects, nothing is granted; returns the reasons."""
         topics, wanted = self._rooms.topics, claims.topics
         gained = [key for key, claim in wanted.items() if topics.generation(claim) is None]
-        looks = dict(zip(wanted, await asyncio.gather(*map(self._take_over, wanted.values())), strict=True))
+        takeovers = await asyncio.gather(*map(self._take_over, wanted.values()), return_exceptions=True)
+        looks = {key: look for key, look in zip(wanted, takeovers, strict=True) if isinstance(look, Look)}
+        taken = [wanted[key] for key in gained if key in looks and looks[key].prospect is Prospect.READY]
+        try:
+            for error in takeovers:
+                if isinstance(error, BaseException):
+                    raise error
+            failed = await self._complete(claims, looks)
+        except Exception:
+            await self._release(taken)
+            raise
+        if failed:
+            await self._release(taken)
+        return failed
+
+    async def _release(self, taken: Sequence[TopicClaim]) -> None:
+        await asyncio.gather(*[self._rooms.topics.release(claim) for claim in taken])
+
+    async def _complete(self, claims: ClaimSet, looks: Mapping[Key, Look]) -> dict[Key, Look]:
+        """Store the other claims of a request whose topics are taken; returns the reasons of failures."""
+        topics, wanted = self._rooms.topics, claims.topics
         owned = {key: topics.generation(claim) for key, claim in wanted.items()}
         failed = {key: look for key, look in looks.items() if look.prospect is not Prospect.READY}
         failed = {key: Look(Prospect.BUSY) for key, generation in owned.items() if generation is None} | failed
         if not failed and claims.request is not None:
             failed, granted = await self._write_down(claims, claims.request)
             owned |= granted
-        if failed:
-            taken = [wanted[key] for key in gained if looks[key].prospect is Prospect.READY]
-            await asyncio.gather(*[topics.release(claim) for claim in taken])
-            return failed
-        self.sets.owning(claims, {key: generation for key, generation in owned.items() if generation is not None})
-        return {}
+        if not failed:
+            self.sets.owning(claims, {key: generation for key, generation in owned.items() if generation is not None})
+        return failed
 
     async def _take_over(self, claim: TopicClaim) -> Look:
         async with self._takeovers:

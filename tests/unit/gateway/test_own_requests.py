@@ -17,7 +17,7 @@ import pytest
 from sidecar.access.prospects import Look, Prospect
 from sidecar.changelog import Record
 from sidecar.cluster.resolver import NameResolver, Source
-from sidecar.exclusive.owning import TopicOwners
+from sidecar.exclusive.owning import TopicClaim, TopicOwners
 from sidecar.gateway.own import owning
 from sidecar.gateway.own.answers import GrantingRooms
 from sidecar.gateway.own.apis import OwnApis
@@ -42,6 +42,7 @@ from tests.unit.exclusive.paper_cluster import TOPIC
 from tests.unit.gateway.test_own_apis import Connection
 from tests.unit.resources.test_coordinator import STAMP
 from tests.unit.resources.test_coordinator import Node as CoordinatorNode
+from tests.wait import wait_until
 
 if TYPE_CHECKING:
     from google.protobuf.message import Message
@@ -927,6 +928,36 @@ def test_a_release_that_cannot_be_written_leaves_what_it_names_owned(play: Any) 
         assert (await client.release(B)).error == control.UNAVAILABLE
         assert node.owner("leader") == "pid:7", "a release that fails for a topic leaves the rest as it is"
         assert errors(await client.own(B, "leader", 1)) == [control.NONE] * 2
+
+    play(story)
+
+
+@pytest.mark.parametrize("breaks", ["a takeover", "the coordinator"])
+def test_what_fails_as_nobody_expects_leaves_nothing_of_a_request_owned(play: Any, breaks: str) -> None:
+    async def story(node: Node) -> None:
+        client, topics, coordinator = Client(node, 7), node.apis._rooms.topics, node.apis._rooms.coordinator
+        assert errors(await client.own(B, 2)) == [control.NONE]
+        take = topics.take
+
+        async def taken(claim: TopicClaim) -> Look:
+            return await (broken() if claim.partition == 0 else take(claim))
+
+        async def broken(*_: object) -> Any:
+            raise LookupError(breaks)
+
+        with pytest.MonkeyPatch.context() as patch:
+            if breaks == "a takeover":
+                patch.setattr(topics, "take", taken)
+            else:
+                patch.setattr(coordinator, "take", broken)
+            answer = await client.own(A, "leader", 0, 1, 2)
+        assert (answer.error, answer.message) == (control.UNAVAILABLE, "the node failed")
+        await node.topics.settled()
+        assert [node.owner(name) for name in ("leader", 0, 1, 2)] == [None, None, None, "pid:7"]
+        await wait_until(lambda: node.failures, "the node to report it")
+        assert [str(error) for error in node.failures] == [breaks]
+        node.failures.clear()
+        assert errors(await client.own(A, "leader", 0, 1)) == [control.NONE] * 3
 
     play(story)
 
