@@ -5,7 +5,7 @@
 kio has a class for each version of a message. A table has one line for each field, with the versions that have it. Of
 an API it holds the versions up to the one that is named here: those that a node serves to clients, and those of its own
 requests. Tagged fields are left out: whoever reads a table keeps them as bytes (`sidecar.protocol.schema`). What kio
-does not have yet is in `tools/definitions/`.
+does not have yet is in `tools/definitions.py`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Classes as kio's, made from Kafka's own definitions, for the APIs whose newest versions kio does not have yet.
 
-The files beside this one are those of Kafka 4.4.0, unchanged (`common/message` in kafka-clients). Such an API is read
-here in all its versions: a field may have been renamed since kio was made. They go when kio has these versions.
+They are read from the jar of kafka-clients (`common/message`), whose hash is in `sidecar/local/locks/definitions.txt`.
+Such an API is read here in all its versions: a field may have been renamed since kio was made. This module goes when
+kio has these versions.
 """
 
 from __future__ import annotations
@@ -12,15 +13,20 @@ import re
 import uuid
 from functools import cache
 from importlib import import_module
-from pathlib import Path
 from typing import Any, Final
+from zipfile import ZipFile
 
 from kio.schema.errors import ErrorCode
 from kio.schema.index import api_key_map
 from kio.static.constants import EntityType
 from kio.static.primitive import i8, i16, i32, i32Timedelta, i64, u16
 
-_HOME: Final = Path(__file__).parent
+from sidecar.local.jars import resolve_lock
+
+_NAMES: Final = (
+    "ApiVersions", "DeleteGroups", "StreamsGroupDescribe", "StreamsGroupHeartbeat",
+    "StreamsGroupTopologyDescriptionUpdate", "TxnOffsetCommit",
+)  # fmt: skip
 _TYPES: Final[dict[str, Any]] = {
     "bool": bool, "bytes": bytes, "error_code": ErrorCode, "int8": i8, "int16": i16, "int32": i32, "int64": i64,
     "string": str, "timedelta_i32": i32Timedelta, "uint16": u16, "uuid": uuid.UUID | None,
@@ -31,16 +37,21 @@ def _snake(name: str) -> str:
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
 
 
-def _lines(path: Path) -> str:
-    return "\n".join(line for line in path.read_text(encoding="utf-8").splitlines() if line.lstrip()[:2] != "//")
+def _defined(jar: ZipFile, side: str) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name in _NAMES:
+        lines = jar.read(f"common/message/{name}{side.title()}.json").decode().splitlines()
+        found[_snake(name)] = json.loads("\n".join(line for line in lines if line.lstrip()[:2] != "//"))
+    return found
 
 
-def _defined(side: str) -> dict[str, Any]:
-    read = (json.loads(_lines(path)) for path in sorted(_HOME.glob(f"*{side.title()}.json")))
-    return {_snake(found["name"].removesuffix(side.title())): found for found in read}
+def _read() -> dict[str, dict[str, Any]]:
+    (path,) = resolve_lock("definitions")
+    with ZipFile(path) as jar:
+        return {side: _defined(jar, side) for side in ("request", "response")}
 
 
-_DEFINITIONS: Final = {side: _defined(side) for side in ("request", "response")}
+_DEFINITIONS: Final = _read()
 PACKAGES: Final = {**api_key_map, **{found["apiKey"]: name for name, found in _DEFINITIONS["request"].items()}}
 """By key of an API, its package in `kio.schema`, or its name here."""
 
