@@ -34,7 +34,7 @@ def evidence_of(play: Play) -> Evidence:
     for stranger in play.strangers:
         evidence.sessions[stranger.name] = {f"pid:{stranger.producer_id}"} if stranger.producer_id >= 0 else set()
     _note_gone(play, evidence)
-    evidence.troubled = _troubled(world)
+    evidence.troubled = {(session, topic) for session, topic, _ in misled(world) if topic == "ordinary"}
     evidence.since = {
         where: offset
         for where, offset in play.since.items()
@@ -83,13 +83,12 @@ def _overruled(play: Play) -> Iterator[str]:
     yield from words.judge(play.words, log)
 
 
-def _troubled(world: World) -> set[tuple[str, str]]:
-    """Sessions whose own batches, not those of a node, a broker refused although nothing was wrong."""
+def misled(world: World) -> set[tuple[str, str, int]]:
+    """The sessions whose batches a broker refused although nothing was wrong: session, topic, error."""
     sessions = {(sent.topic, sent.partition, sent.value): sent.session for sent in world.ledger.sent}
     return {
-        (sessions[topic, partition, record.value], topic)
-        for topic, partition, data in world.cluster.misled
-        if topic == "ordinary"
+        (sessions[topic, partition, record.value], topic, error)
+        for topic, partition, data, error in world.cluster.misled
         for record in records_of(data)
         if (topic, partition, record.value) in sessions
     }

@@ -9,7 +9,7 @@ import asyncio
 from typing import TYPE_CHECKING, Final
 
 from tests.sim import clients
-from tests.sim.collect import open_shadows
+from tests.sim.collect import misled, open_shadows
 from tests.sim.guests import accept_loss
 from tests.sim.host import Host
 from tests.sim.inside import at_rest
@@ -97,9 +97,11 @@ def go_on(play: Play) -> None:
     open_ones = [
         (producer, host) for producer, host in play.producers if not producer.closed and producer.fatal is None
     ]
+    refused = misled(world)
     for producer, _ in play.producers:
         lost_records = producer.topic in play.reborn or any(topic == producer.topic for topic, _ in play.torn)
-        if producer.fatal == clients.OUT_OF_ORDER and not lost_records:
+        was_misled = (producer.session, producer.topic, clients.OUT_OF_ORDER) in refused
+        if producer.fatal == clients.OUT_OF_ORDER and not lost_records and not was_misled:
             play.stuck.append(f"{producer.session} ({producer.library.name}) ended: 45 for the batch that comes next")
     sent: list[tuple[clients.Producer, Sent]] = []
     for producer, host in open_ones:

@@ -173,6 +173,16 @@ def test_nothing_goes_wrong_any_more_once_all_is_healed(worker: Worker) -> None:
     assert "refused" not in outcome.effects
 
 
+def test_a_client_that_ends_by_a_brokers_false_45_is_not_stuck(worker: Worker) -> None:
+    """librdkafka ends by 45 for the batch that comes next (as in the crossing of seed 1032)."""
+    false = Step(0.3, "refuse", {"broker": 0, "api": 0, "error": 45, "times": 1, "after_append": False})
+    work = Step(0.02, "produce", produced(topic="ledger", library="librdkafka", every=0.01, batches=100))
+    outcome = worker.play(History(1, Shape(nodes=1), 1.0, (work, false), {}))
+    assert outcome.wrong == []
+    assert outcome.effects["refused"]
+    assert outcome.codes[45]
+
+
 @pytest.mark.parametrize("seed", range(4))
 def test_a_topic_created_anew_under_batches_that_wait_is_answered_once(worker: Worker, seed: int) -> None:
     """The batch in front in a gate found another topic under its name: all that waited was answered, it too."""

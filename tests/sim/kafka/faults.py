@@ -53,8 +53,8 @@ class Faults:
         """Names of topics that were; some are there again."""
         self.lives: dict[bytes, Life] = {}
         """By topic id."""
-        self.misled: list[tuple[str, int, bytes]] = []
-        """Batches of Produce requests that were refused although nothing was wrong, by topic and partition."""
+        self.misled: list[tuple[str, int, bytes, int]] = []
+        """Batches of Produce requests that were refused although nothing was wrong: topic, partition, bytes, error."""
         self.cuts: set[tuple[int, int]] = set()
         self._messages: dict[tuple[int, int], list[Callable[[], object]]] = {}
         self._hold_marker: MarkerPredicate | None = None

@@ -40,7 +40,7 @@ def refused(broker: Broker, request: Request) -> bool:
         return False
     if request.key == 0:
         broker.cluster.misled += [
-            (_name(broker, topic), part["index"], bytes(part["records"] or b""))
+            (_name(broker, topic), part["index"], bytes(part["records"] or b""), refusal.error)
             for topic in request.values["topic_data"]
             for part in topic["partition_data"]
         ]
