@@ -243,10 +243,13 @@ def test_a_batch_in_the_log_is_not_refused_as_too_large_when_it_comes_again(work
         Step(0.5, "refuse", {"broker": 0, "api": 0, "error": 7, "times": 1, "after_append": True}),
         Step(0.505, "limit batches", {"topic": topic, "size": 1_000, "lasts": 0.3}),
     )
-    outcome = worker.play(History(1, Shape(nodes=1), 1.5, steps, {"latency": 0.0005}))
-    assert outcome.wrong == []
-    assert outcome.codes[7]  # the client is asked to send it again,
-    assert outcome.codes[46]  # and hears then that it is in the log
+    codes: list[dict[int, int]] = []
+    for seed in range(1, 9):
+        outcome = worker.play(History(seed, Shape(nodes=1), 1.5, steps, {"latency": 0.0005}))
+        assert outcome.wrong == []
+        codes.append(outcome.codes)
+    # In one at least the client is asked to send it again, and hears then that it is in the log.
+    assert any(found.get(7) and found.get(46) for found in codes)
 
 
 def test_behind_lost_ownership_records_every_promise_holds(worker: Worker) -> None:

@@ -138,6 +138,8 @@ def samples(topic: str, group: str, topic_id: UUID = NO_TOPIC) -> dict[int, dict
             "topic_partitions": [],
         },
         69: {"group_ids": [group, f"{group}-unknown"], "include_authorized_operations": True},
+        71: {"client_instance_id": NO_TOPIC},
+        72: {"client_instance_id": NO_TOPIC, "subscription_id": 1, "terminating": False, "metrics": b""},
         74: {"resource_types": [16, 32]},
         75: {"topics": [{"name": topic}, {"name": f"{topic}-unknown"}]},
         76: {"group_id": group, "member_id": "nobody-1", "member_epoch": 3, "subscribed_topic_names": [topic]},

@@ -187,7 +187,7 @@ class Member:
 
     def commit_in_transaction(self, topic: str, transactional_id: str, stamp: tuple[int, int], **other: object) -> int:
         named = [{"name": topic, "partitions": [{"partition_index": 0, "committed_offset": 7}]}]
-        whose = {"generation_id": self.generation, "member_id": self.id, **other}
+        whose = {"generation_id_or_member_epoch": self.generation, "member_id": self.id, **other}
         whose |= {"transactional_id": transactional_id, "producer_id": stamp[0], "producer_epoch": stamp[1]}
         answer = self._client.ask(request(28, 3, group_id=self._group, topics=named, **whose))
         return raw.code(answer.topics[0].partitions[0])
@@ -238,7 +238,9 @@ def test_no_zombie_moves_a_cursor_of_a_shadow_in_a_transaction(
             whose = {"transactional_id": transactional_id, "producer_id": stamp[0], "producer_epoch": stamp[1]}
             assert raw.code(client.ask(request(25, 2, group_id=group, **whose))) == 0
             found = [
-                member.commit_in_transaction(topic, transactional_id, stamp, generation_id=member.generation - 1),
+                member.commit_in_transaction(
+                    topic, transactional_id, stamp, generation_id_or_member_epoch=member.generation - 1
+                ),
                 member.commit_in_transaction(topic, transactional_id, old),
                 member.commit_in_transaction(topic, transactional_id, stamp),
             ]

@@ -28,7 +28,7 @@ def txn_offset_commit(broker: Broker, request: Request) -> None:
     """The offsets count when the transaction commits; the group's partition has to be part of it (KIP-890)."""
     values = request.values
     stamp = values["producer_id"], values["producer_epoch"]
-    _commit(broker, request, values.get("generation_id", -1), values.get("member_id", ""), stamp)
+    _commit(broker, request, values.get("generation_id_or_member_epoch", -1), values.get("member_id", ""), stamp)
 
 
 def _refusal(broker: Broker, values: Values, stamp: tuple[int, int]) -> int:

@@ -281,7 +281,7 @@ def _commit(
         "committed_metadata": "",
     }  # fmt: skip
     fields = stamped(name, pid, epoch) | {
-        "group_id": group, "generation_id": -1, "member_id": "", "group_instance_id": None,
+        "group_id": group, "generation_id_or_member_epoch": -1, "member_id": "", "group_instance_id": None,
         "topics": [{"name": topic, "partitions": [part]}],
     } | more  # fmt: skip
     rows = talk.ask(group_at(talk, group), 28, 3, fields)["topics"]
@@ -363,8 +363,8 @@ def offsets_of_no_member_of_a_group_in_a_transaction(talk: Talk) -> list[Any]:
     topic, name, group = talk.topic(), talk.unique("app"), talk.unique("group")
     _, pid, epoch = talk.init(name)
     _add_group(talk, name, pid, epoch, group)
-    return [_commit(talk, name, pid, epoch, group, topic, 5, member_id="nobody", generation_id=3),
-            _commit(talk, name, pid, epoch, group, topic, 5, generation_id=3)]  # fmt: skip
+    return [_commit(talk, name, pid, epoch, group, topic, 5, member_id="nobody", generation_id_or_member_epoch=3),
+            _commit(talk, name, pid, epoch, group, topic, 5, generation_id_or_member_epoch=3)]  # fmt: skip
 
 
 @scenario
