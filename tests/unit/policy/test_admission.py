@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 
+import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -59,3 +60,19 @@ def test_of_batches_cut_off_or_followed_by_something(size: int, more: bytes) -> 
     data = batch_of([b"one", b"two"], 4711, 5, 77)
     agree(data[:size] + more)
     agree(data + more)
+
+
+@pytest.mark.parametrize(("attributes", "code"), [(0x20, 87), (0x10, 48), (0x30, 48)])
+def test_a_client_is_told_which_kind_of_batch_it_may_not_write(attributes: int, code: int) -> None:
+    data = batch_of([b"one"], 4711, 5, 77)
+    data[22] = attributes
+    refit(data)
+    with pytest.raises(KafkaError) as refused:
+        checked_header(memoryview(data))
+    assert refused.value.code == code
+
+
+@pytest.mark.parametrize(("epoch", "sequence"), [(-1, 77), (5, -1)])
+def test_the_first_producer_id_of_a_cluster_needs_an_epoch_and_a_sequence_as_well(epoch: int, sequence: int) -> None:
+    with pytest.raises(KafkaError):
+        checked_header(memoryview(batch_of([b"one"], 0, epoch, sequence)))

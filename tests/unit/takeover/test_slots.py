@@ -73,6 +73,15 @@ def test_no_slot_is_opened_beside_a_master_slot_of_a_topic_that_was_deleted(view
     ).check_topic(ANEW)
 
 
+def test_only_the_newest_epochs_moves_of_a_base_count(view: View) -> None:
+    opens(view, 1, LATER)
+    for partition, writer in enumerate((MINE, LATER)):
+        moved = state.SequenceBase(producer_id=writer.producer_id, producer_epoch=writer.epoch, from_sequence=3, base=2)
+        view.apply(Offset(2), 1, writer, Record(Key(Kind.SEQUENCE_BASE, "orders", SLOT, partition), moved).encode())
+    records = SlotRecords(view, Clock(), SlotScope("orders", SLOT), Request(Purpose.CLAIM, Session("pid:7"), "a"), None)
+    assert records.shifts(SLOT, view.opened("orders")[SLOT]) == {1: moved}
+
+
 def writer_of(view: View, caller: Caller | None) -> tuple[str, Caller | None]:
     request = Request(Purpose.CLAIM, Session("pid:7"), "the boss", caller=caller)
     owner = state.Ownership(session="pid:7", name="the boss")

@@ -17,7 +17,7 @@ from sidecar.protocol.ids import Offset, ProducerEpoch, ProducerId, Stamp, Topic
 from sidecar.protocol.ids import StampedSequence as Stamped
 from sidecar.takeover.slots import SlotScope
 from sidecar.takeover.succession import NOTHING, UNKNOWN
-from sidecar.takeover.tails import Claim, Look, Tail, TailReader, trusted_ends
+from sidecar.takeover.tails import Claim, Look, Tail, TailReader, has_forgotten, trusted_ends
 from sidecar.v1 import state_pb2 as state
 from tests.unit.cluster.paper_log import PaperLog
 from tests.unit.dedup.paper import CONTROL, logged, recs
@@ -153,12 +153,27 @@ async def test_what_a_session_wrote_without_a_policy_counts_once_it_is_committed
     assert await own(PaperLog(marker(50, leader=2)), looked(50, active), 51) is None  # look again
 
 
+async def test_what_others_wrote_before_the_fence_moves_no_sequence_of_a_session() -> None:
+    log = PaperLog(batch(50, 42, producer_id=CLIENT, epoch=2), batch(51, 7), marker(52, producer_id=CLIENT), marker(53))
+    assert await own(log, looked(50), 54) == {0: Position(2, Client(43))}
+
+
 async def test_of_a_session_that_never_wrote_nothing_is_read() -> None:
     log = PaperLog(marker(50))
     assert await own(log, looked(50), 51) == {}
     assert await own(log, looked(50, remembers(-1, Stamp(CLIENT, ProducerEpoch(0)))), 51) == {}
     assert await reader(log).own(CLIENT, looked(50), FENCE, {0: 90}, others_write=True) == {}, "others wrote that"
     assert log.fetched == []
+
+
+# What a leader forgot -------------------------------------------------------------------------------------------------
+
+
+def test_a_leader_that_does_not_know_what_was_written_has_forgotten_it() -> None:
+    looks = [looked(50), looked(50, remembers(-1)), looked(50, remembers(3))]
+    assert [has_forgotten(look, "orders", WRITER, (0,)) for look in looks] == [True, True, False]
+    assert not has_forgotten(looked(50, remembers(-1, FENCE)), "orders", WRITER, (0,))  # fenced: told by the fence
+    assert not has_forgotten(looked(50), "orders", WRITER, ())
 
 
 # What is written down -------------------------------------------------------------------------------------------------

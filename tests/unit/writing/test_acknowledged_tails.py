@@ -12,7 +12,7 @@ from sidecar.protocol.calls.transactions import ActiveProducer, PartitionProduce
 from sidecar.protocol.ids import ProducerEpoch, ProducerId, Stamp, TopicPartition
 from sidecar.protocol.ids import StampedSequence as Stamped
 from sidecar.takeover.succession import NOTHING
-from sidecar.takeover.tails import Look, Tail, has_forgotten
+from sidecar.takeover.tails import Look, Tail
 from sidecar.writing.upkeep import acknowledged_tails
 
 WRITER = Stamp(ProducerId(7), ProducerEpoch(4))
@@ -67,10 +67,3 @@ def test_the_end_is_not_in_front_of_what_the_next_epoch_wrote() -> None:
     one's batches where this one's tail says.
     """
     assert tails(Epoch(NOTHING, sent=()), remembers(2, epoch=5)) == {}
-
-
-def test_a_leader_that_does_not_know_what_was_written_has_forgotten_it() -> None:
-    found = [has_forgotten(look(*known), "orders", WRITER, (0,)) for known in ((), (remembers(-1),), (remembers(3),))]
-    assert found == [True, True, False]
-    assert not has_forgotten(look(remembers(-1, epoch=5)), "orders", WRITER, (0,))  # fenced: told by the fence
-    assert not has_forgotten(look(), "orders", WRITER, ())
