@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
+
+import pytest
 
 from metadata.ownership import AccessMode
 from sidecar.exclusive.client_policies import ClientPolicies
+from sidecar.exclusive.policy_use import Idle
 from sidecar.policy.policies import PolicyFields
 from tests.kafka.exclusive.room import Room
 from tests.unit.exclusive.world import World
@@ -187,3 +191,17 @@ async def test_a_node_looks_for_policies_that_are_over_until_it_stops(room: Room
     assert not has_policy(room, topic)
     assert room.gates.passed.count("publish") == 1, "the topic is fenced once"
     looks.cancel()
+
+
+@pytest.mark.parametrize(("served", "failures"), [(True, 4), (False, 0)], ids=["served before", "served since"])
+async def test_each_failure_to_end_a_policy_counts_but_one_that_began_to_serve(served: bool, failures: int) -> None:
+    topic = SimpleNamespace(name="orders", serving=served)
+
+    async def fails() -> None:
+        topic.serving = True
+
+    topic.end_policy = fails
+    env = SimpleNamespace(now=lambda: 5.0, catalog=SimpleNamespace(by_clients={"orders"}))
+    policies = ClientPolicies(cast(Any, SimpleNamespace(env=env)), {"orders": Idle(1.0, 3)})
+    await policies._end(cast(Any, topic))
+    assert policies._idle == {"orders": Idle(5.0, failures)}

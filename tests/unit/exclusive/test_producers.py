@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from sidecar.exclusive.producers import Producers
 from sidecar.exclusive.producing import ProducingState
@@ -64,6 +64,7 @@ class Client:
     """As much of a client as its batches need."""
 
     connection_id = 7
+    carries_ordinary = False
     session = Session("conn:1-boot-7")
     producer = ("billing", True, None, None)
     caller = Caller("User:app", "billing")
@@ -85,6 +86,16 @@ def appended(client: Any) -> tuple[Topic, Registry, list[ProduceResult]]:
     _, topics, producers = node_with(topic)
     producers.append(client, ProducePart(TOPIC, 0, 0, len(found)), found, 1_000, answers.append)
     return topic, topics, answers
+
+
+async def test_all_refused_batches_of_a_request_count_as_one_refusal() -> None:
+    """The first refusal is answered at once, the whole of it."""
+    node, _, producers = node_with(Topic())
+    node.now = lambda: 5.0
+    client, answers = cast(Any, Client(alive=True)), list[Any]()
+    for _ in range(3):
+        producers._refuse(client, answers.append, cast(Any, None))
+    assert (len(answers), client.governed.refusals) == (3, 1)
 
 
 class Parts:

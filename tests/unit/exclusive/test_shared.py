@@ -15,6 +15,7 @@ from sidecar.changelog import Kind
 from sidecar.exclusive import answers
 from sidecar.exclusive.refusals import Refusals
 from sidecar.exclusive.shared import SharedSessions
+from sidecar.fencing.expiry import KeepAlive
 from sidecar.protocol.caller import TopicLayout, UpstreamError
 from sidecar.protocol.calls.transactions import EndTxn, InitProducerId
 from sidecar.v1 import state_pb2 as state
@@ -76,6 +77,18 @@ async def test_beside_sessions_that_write(rival: Client, code: int, others_then:
         assert await rival.send(node, 3) == code
         assert [await first.send(node, 4), await second.send(node, 5)] == [others_then] * 2
         assert paper.kafka.log().values == [1, 2, *([3] if code == 0 else []), *([] if others_then else [4, 5])]
+
+
+async def test_how_long_leaders_remember_is_known_before_the_topic_is_shared(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise all that was written since the last epochs of the slots is read."""
+
+    async def read(_: object, names: list[str]) -> dict[str, KeepAlive]:
+        return dict.fromkeys(names, KeepAlive(60.0, "producer.id.expiration.ms of the brokers"))
+
+    monkeypatch.setattr("sidecar.exclusive.topic.read_keep_alives", read)
+    async with cluster() as paper:
+        node, _, _ = await two(paper)
+        assert node.whole.upkeep.trusted_ms == 60_000
 
 
 async def test_a_batch_in_flight_in_one_slot_is_not_settled_by_the_fence_of_another() -> None:
