@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import struct
+import zlib
 from typing import TYPE_CHECKING, Final
 
 from sidecar.v1 import state_pb2 as state
@@ -89,9 +91,17 @@ def misled(world: World) -> set[tuple[str, str, int]]:
     return {
         (sessions[topic, partition, record.value], topic, error)
         for topic, partition, data, error in world.cluster.misled
-        for record in records_of(data)
+        for record in _readable(data)
         if (topic, partition, record.value) in sessions
     }
+
+
+def _readable(data: bytes) -> list[Record]:
+    """The records of a refused batch; a stranger's may hold anything."""
+    try:
+        return records_of(data)
+    except (zlib.error, OSError, EOFError, struct.error, IndexError):
+        return []
 
 
 def collect(world: World, topics: Mapping[str, int]) -> Evidence:
