@@ -123,7 +123,7 @@ class Consumer:
         self.sends(fetch.encode_request(correlation, client, 11, asked, [(self._topic, element)]))
 
     def sends(self, data: bytes) -> None:
-        self.connection.get_buffer(-1)[: len(data)] = data
+        memoryview(self.connection.get_buffer(-1))[: len(data)] = data
         self.connection.buffer_updated(len(data))
 
     @property
