@@ -193,6 +193,33 @@ def at_rest(nodes: Mapping[int, Process]) -> Iterator[str]:
         registry = getattr(governed, "topics", governed.producers)  # of the last release
         if registry._of_connection:
             yield f"node {number} remembers connections that are gone: {len(registry._of_connection)}"
+        if hasattr(governed, "topics"):  # not of the last release
+            for what, count in _left(rooms):
+                if count:
+                    yield f"node {number} at rest still has {count} {what}"
         tasks = [task for task in process.host.tasks if not task.done()]
         if len(tasks) > _TASKS:
             yield f"node {number} has {len(tasks)} tasks, the last {tasks[-1].get_coro()}"
+
+
+def _left(rooms: Any) -> Iterator[tuple[str, int]]:
+    """What ends with connections, and how much of it there is."""
+    env, claims = rooms.governed.env, rooms.claims.claims
+    yield "producer ids that closed connections claimed for", len(env.bindings._claimed) + len(env.bindings._claims)
+    yield "closed connections with refused sequences", len(rooms.governed.topics.refused._of_connection)
+    yield "closed connections that speak for sessions", len(claims.sessions._of) + len(claims.sessions._connections)
+    yield "sessions in their grace", len(claims.sessions._until)
+    yield "waiting requests for claims", len(claims.table.waiting.by_token)
+    yield "events of claims that nobody took", claims.events.qsize()
+    yield "held claims", len(claims.table.owners)
+    for topic in named(rooms.governed).values():
+        for part in topic.parts:
+            state = part.state
+            holder, shared = state.holder, part.shared.connected()
+            yield f"closed connections that are tainted in {part.scope}", len(state.tainted)
+            yield f"closed connections that may be ghosts in {part.scope}", len(state.ghosts)
+            yield f"connections of the owner of {part.scope}", len(holder.connections) if holder is not None else 0
+            yield f"connected shared sessions of {part.scope}", len(shared)
+            yield f"held batches and requests of {part.scope}", len(part._held) + len(part._requests)
+            kept = sum(place.until > env.now() for place in state.places.values())
+            yield f"places in the queue of {part.scope}", kept  # the next batch removes the others
