@@ -200,6 +200,85 @@ def test_refusals_of_another_epoch_or_place_move_nothing() -> None:
     }
 
 
+@pytest.mark.parametrize(
+    ("slots", "own", "expected"),
+    [
+        ((4, 30), (5, 0), (5, 0)),
+        ((4, 30), (3, 90), (4, 30)),
+        ((32_767, 30), (0, 2), (0, 2)),
+        ((0, 2), (32_767, 30), (0, 2)),
+        ((4, 30), (4 + 16_383, 2), (4 + 16_383, 2)),
+        ((4, 30), (4 + 16_384, 2), (4, 30)),
+        ((4, 30), (4, 30 + MODULUS // 2 - 1), (4, 30 + MODULUS // 2 - 1)),
+        ((4, 30), (4, 30 + MODULUS // 2), (4, 30)),
+    ],
+)
+def test_of_two_places_of_a_session_the_later_client_epoch_counts_and_both_wrap(
+    slots: tuple[int, int], own: tuple[int, int], expected: tuple[int, int]
+) -> None:
+    """Its client raised its epoch while the topic had no policy (KIP-360)."""
+    bases, _ = sequences(wanted(), serving(A, {0: position(*slots)}), {}, {0: position(*own)})
+    assert bases[0] == position(*expected)
+    remembered = succession.sequences(
+        wanted(), serving(A, {0: position(*slots)}), range(1), {}, {}, NOW, memory={0: position(*own)}
+    )
+    assert remembered.bases[0] == position(*expected), "this node's memory of the session is compared alike"
+
+
+def test_a_session_that_no_record_names_goes_on_where_this_node_remembers_it() -> None:
+    found = succession.sequences(wanted(), None, range(2), {}, {}, NOW, memory={0: position(2, 9)})
+    assert found.bases == {0: position(2, 9), 1: position(0, 0)}
+
+
+def test_a_session_that_left_is_listed_with_all_that_its_return_needs() -> None:
+    newest = serving(A, {0: position(4, 100)})
+    newest.client_id, newest.principal, newest.under = "billing", "User:app", 5
+    newest.own.CopyFrom(pack_positions({0: position(4, 90)}))
+    newest.refused.extend(succession.pack_refused({0: RefusedSequences(4, [(80, 85)])}))
+    left = succession.sequences(wanted(B), newest, range(1), {0: Stamped(9)}, {}, NOW, at=12).left
+    assert left == [
+        state.LeftSession(
+            session=A, name=f"name of {A}", left_ms=NOW, next=pack_positions({0: position(4, 110)}),
+            refused=newest.refused, opened_at=12, under=5, client_id="billing", principal="User:app", own=newest.own,
+        )
+    ]  # fmt: skip
+    (unnamed,) = succession.sequences(wanted(B), serving(A, {}), range(1), {}, {}, NOW, at=12).left
+    assert unnamed.under == 12
+    assert not any(unnamed.HasField(each) for each in ("client_id", "principal", "own"))
+
+
+def test_the_next_record_has_all_refused_sequences_of_the_session_and_none_of_a_partition_that_is_gone() -> None:
+    newest = serving(A, {0: position(4, 100), 1: position(4, 0)})
+    newest.refused.extend(succession.pack_refused({0: RefusedSequences(4, [(80, 85)])}))
+    more = {
+        0: RefusedSequences(4, [(100, 103)]),
+        1: RefusedSequences(4, [(0, 1), (7, 9)]),
+        2: RefusedSequences(4, [(0, 3)]),
+    }
+    refused = succession.sequences(wanted(refused=more), newest, range(2), {}, {}, NOW).refused
+    assert {index: (found.client_epoch, found.spans) for index, found in refused.items()} == {
+        0: (4, [(80, 85), (100, 103)]),
+        1: (4, [(0, 1), (7, 9)]),
+    }
+
+
+def test_of_what_records_say_of_a_session_the_latest_counts() -> None:
+    said = [
+        succession.Mention(at, {0: position(0, sequence)}, {0: RefusedSequences(0, [(sequence, sequence + 1)])})
+        for at, sequence in (((8, 30), 70), ((5, 40), 20), ((8, 20), 60))
+    ]
+    found = succession.sequences(wanted(), serving(A, {0: position(0, 10)}), range(1), {}, {}, NOW, elsewhere=said)
+    assert found.bases == {0: position(0, 70)}
+    assert found.refused[0].spans == [(70, 71)]
+
+
+def test_positions_under_the_sessions_own_producer_id_are_kept_with_those_that_are_found_now() -> None:
+    newest = serving(A, {0: position(4, 100), 1: position(4, 0)})
+    newest.own.CopyFrom(pack_positions({0: position(4, 90), 1: position(4, 3)}))
+    own = succession.sequences(wanted(), newest, range(2), {}, {1: position(4, 8)}, NOW).own
+    assert own == {0: position(4, 90), 1: position(4, 8)}
+
+
 # Bounds -------------------------------------------------------------------------------------------------------------
 
 
@@ -232,3 +311,22 @@ def test_so_many_sessions_that_left_are_kept(partitions: int, sessions: int) -> 
     ]
     _, _, kept, _ = succession.sequences(wanted(), serving("", {}, *left), range(partitions), {}, {}, NOW)
     assert sessions <= len(kept) <= min(5_000, sessions * 1.1)
+
+
+@pytest.mark.parametrize(("kind", "kept"), [(state.Serving, 300), (state.Slot, 100)])
+def test_the_record_of_a_shared_slot_lists_fewer_sessions_that_left(
+    kind: type[state.Serving | state.Slot], kept: int
+) -> None:
+    """There may be a thousand such slots."""
+    left = [state.LeftSession(session=f"pid:{10 + n}", left_ms=NOW - 300 + n) for n in range(300)]
+    found = succession.sequences(wanted(), kind(left=reversed(left)), range(1), {}, {}, NOW).left
+    assert [each.session for each in found] == [each.session for each in left[-kept:]]
+
+
+def test_a_session_that_left_is_listed_for_a_day() -> None:
+    left = [state.LeftSession(session=f"pid:{10 + n}", left_ms=NOW - REMEMBERED_MS + n) for n in range(2)]
+    found = succession.sequences(wanted(), serving("", {}, *left), range(1), {}, {}, NOW).left
+    assert [each.session for each in found] == ["pid:11"]
+    last = succession.mention(Session("pid:11"), serving("", {}, *left), 3, {}, NOW)
+    assert last is not None
+    assert succession.mention(Session("pid:10"), serving("", {}, *left), 3, {}, NOW) is None

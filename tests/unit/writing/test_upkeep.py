@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from types import SimpleNamespace
 from typing import Any, cast
+from uuid import UUID
 
 import pytest
 from hypothesis import given
@@ -18,8 +20,9 @@ from sidecar.exclusive.keeper import Keeper
 from sidecar.fencing.expiry import KeepAlive, keep_alive
 from sidecar.forwarder.outcome import Outcome
 from sidecar.protocol.batch import HEADER_BYTES
-from sidecar.protocol.caller import UpstreamError
-from sidecar.writing.upkeep import Upkeep, Watched
+from sidecar.protocol.caller import TopicLayout, UpstreamError
+from sidecar.takeover.slots import SlotScope
+from sidecar.writing.upkeep import Cause, Renewal, Upkeep, Watched, renew_fence
 from tests.kafka.exclusive.producers import batch_of
 
 HOUR = 3600.0
@@ -226,3 +229,143 @@ def test_an_old_batch_takes_its_turn_among_those_that_come_again() -> None:
 
     watched = Watched(TurnedAway(lambda _: None), new())
     assert watched.out_of_turn(cast("Content", None)) == Outcome(BUSY)
+
+
+# What leaders remember ------------------------------------------------------------------------------------------------
+
+
+def fenced(known: KeepAlive, at: float = 1_000.0, now: float = 1_000.0) -> Upkeep:
+    """A topic whose fence began `at`, seen at `now`."""
+    upkeep = new()
+    upkeep.read(known)
+    upkeep.kept(at)
+    upkeep.now = lambda: now
+    return upkeep
+
+
+@pytest.mark.parametrize(("interval", "late"), [(100.0, 60.0), (30.0, 30.0)])
+def test_a_leader_that_remembers_an_older_time_than_any_header_had_ends_all_belief_in_headers(
+    interval: float, late: float
+) -> None:
+    """A batch whose header lied would make the leader forget the fence while it is believed to stand."""
+    explained = terms(interval).oldest + late + 7.0
+    upkeep = fenced(terms(interval), now=1_007.0)
+    assert not upkeep.remembered(ago(explained) + 1)
+    assert not upkeep.distrusts
+    assert upkeep.takes(ago(1))
+    assert not upkeep.is_due(1_007.0)
+    assert upkeep.remembered(ago(explained) - 1)
+    assert upkeep.distrusts
+    assert upkeep.is_due(1_007.0)
+    assert not upkeep.takes(ago(0)), "each batch is examined"
+    upkeep.kept(1_007.0)
+    assert not upkeep.is_due(1_007.0)
+    upkeep.read(terms(interval))
+    assert not upkeep.takes(ago(0)), "from now on"
+
+
+def test_leaders_are_asked_what_they_remember_only_where_that_may_matter() -> None:
+    upkeep = new()
+    upkeep.wrote()
+    assert not upkeep.wants_look, "the settings are not known"
+    upkeep.read(terms())
+    assert upkeep.wants_look
+    upkeep.asked()
+    assert not upkeep.wants_look
+    assert not upkeep.takes(ago(99 * HOUR))
+    assert not upkeep.wants_look, "it was not written"
+    assert upkeep.takes(ago(1))
+    assert upkeep.wants_look
+    upkeep.read(KeepAlive(HOUR, "x"))
+    assert not upkeep.wants_look, "records may have any age"
+    upkeep.read(terms(stamped=True))
+    upkeep.kept(1.0)
+    assert not upkeep.wants_look, "brokers set the times"
+
+
+def examined(upkeep: Upkeep, age_s: float, *, claimed_s: float | None = None) -> int | None:
+    claimed_ms = None if claimed_s is None else ago(claimed_s)
+    batch = batch_of([bytes(100)], 7, 0, 0, codec=GZIP, timestamp_ms=ago(age_s), claimed_ms=claimed_ms)
+    sizes: list[int] = []
+    answer = upkeep.examine("orders", memoryview(batch), at_once=True, opened=sizes.append)
+    assert len(sizes) == (0 if upkeep.stamped else 1)
+    return None if answer is None else answer.error
+
+
+def test_the_records_count_and_not_what_the_header_says() -> None:
+    upkeep = new()
+    upkeep.read(terms())
+    limit = terms().oldest
+    assert examined(upkeep, limit) is None
+    assert examined(upkeep, limit + 1) == INVALID_TIMESTAMP
+    assert examined(upkeep, limit + 1, claimed_s=0) == INVALID_TIMESTAMP
+    assert examined(upkeep, 0, claimed_s=limit + 1) is None
+    upkeep.read(terms(stamped=True))
+    upkeep.kept(1.0)
+    assert examined(upkeep, limit + 1) is None
+
+
+# When a fence is due --------------------------------------------------------------------------------------------------
+
+
+def test_a_topic_whose_own_settings_are_short_is_not_fenced_more_often_than_every_five_minutes() -> None:
+    assert not fenced(terms(300.0)).is_due(1_299.9)
+    assert fenced(terms(300.0)).is_due(1_300.0)
+    assert fenced(terms(299.0)).is_due(1_299.0), "the brokers require it"
+
+
+def test_the_next_try_comes_after_five_seconds_or_a_quarter_of_a_short_time() -> None:
+    long, short = fenced(terms(HOUR), -math.inf), fenced(terms(4.0), -math.inf)
+    for upkeep, pause in ((long, 5.0), (short, 1.0)):
+        upkeep.failed(2_000.0)
+        assert not upkeep.is_due(2_000.0 + pause - 0.1)
+        assert upkeep.is_due(2_000.0 + pause)
+
+
+def test_the_most_urgent_cause_counts_and_each_has_its_pause() -> None:
+    upkeep = fenced(terms())
+    assert upkeep.cause is None
+    upkeep.lapsed(Cause.REPLICAS)
+    upkeep.lapsed(Cause.LOG_START)
+    assert upkeep.cause is Cause.REPLICAS
+    upkeep.lapsed(Cause.LOST)
+    upkeep.lapsed(Cause.REPLICAS)
+    assert upkeep.cause is Cause.LOST
+    upkeep.kept(1_001.0)
+    assert upkeep.cause is None
+    for cause, pause in ((Cause.LOST, 1.0), (Cause.REPLICAS, 30.0), (Cause.LOG_START, 300.0)):
+        after = fenced(terms())
+        after.lapsed(cause)
+        assert after.is_due(1_000.0)
+        after.kept(1_000.0 + 1)
+        after.now = lambda: 1_001.0
+        after.lapsed(cause)
+        assert not after.is_due(1_001.0 + pause - 0.1)
+        assert after.is_due(1_001.0 + pause)
+
+
+def test_a_takeover_delays_no_renewal_for_a_log_that_lost_its_marker_and_a_regular_renewal_does() -> None:
+    """Its settings may delete each marker at once."""
+    for at, is_due in ((1_001.0, True), (1_000.0 + 6 * HOUR, False)):
+        upkeep = fenced(terms())
+        upkeep.kept(at)
+        upkeep.now = lambda at=at: at + 1
+        upkeep.lapsed(Cause.LOG_START)
+        assert upkeep.is_due(at + 1) is is_due
+        assert upkeep.is_due(at + 300)
+
+
+# A keep-alive ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("topic_id", "partitions"), [(2, (0, 1)), (1, (0, 1, 2))])
+async def test_a_topic_that_was_created_anew_or_has_grown_is_not_kept_alive(
+    topic_id: int, partitions: tuple[int, ...]
+) -> None:
+    async def layout(_: str) -> TopicLayout:
+        return TopicLayout(UUID(int=topic_id), dict.fromkeys(partitions, 0))
+
+    services = SimpleNamespace(upstream=SimpleNamespace(whole_layout=layout))
+    taken = SimpleNamespace(scope=SlotScope("orders"), topic_id=UUID(int=1), partitions=(0, 1))
+    found = await renew_fence(cast(Any, services), cast(Any, taken), None)
+    assert (found.outcome, found.fenced_from) == (Renewal.CHANGED, {})
