@@ -363,3 +363,23 @@ def test_records_that_the_log_lost_bind_nobody_however_their_loss_is_told(view: 
             known.forget("orders")
     assert known.check_claim(Session("pid:8"), client("attacker")) is None
     assert (known._unread, known._recorded, known._topics) == ({}, {}, {})
+
+
+def test_a_claim_that_was_refused_displaces_nobody_and_leaves_another_connections_alone(known: Bindings) -> None:
+    known.claimed(Session("pid:7"), client("attacker"), 2)
+    known.claim_refused(Session("pid:7"), 1)
+    assert known.check_claim(Session("pid:7"), client("billing")) is not None
+    known.claim_refused(Session("pid:7"), 2)
+    known.claim_refused(Session("pid:7"), 2)
+    assert known.check_claim(Session("pid:7"), client("billing")) is None
+    known.connection_closed(2)
+    assert not known._claimed
+
+
+def test_a_plain_session_is_bound_by_nothing_that_is_claimed_or_comes_first(known: Bindings) -> None:
+    plain = Session("conn:1-a-5")
+    known.claimed(plain, client("attacker"), 2)
+    known.first("orders", plain, client("attacker"))
+    assert known.check_claim(plain, client("billing")) is None
+    assert known.bound("orders", plain) is None
+    assert not known.was_given(plain, client("billing"))

@@ -8,15 +8,19 @@ from types import SimpleNamespace
 from typing import Any, cast
 from uuid import UUID
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from sidecar.changelog import MASTER_SLOT, Clock, SlotName, partition_slot
+from sidecar.exclusive import fence_watch
 from sidecar.exclusive.fence_watch import FenceWatch, Sight, fences_of, newly_led, unknown, why_due
 from sidecar.fencing.expiry import BROKER_DEFAULTS, DEFAULT_KEEP_ALIVE, keep_alive
-from sidecar.protocol.calls.admin import DescribeTopics
+from sidecar.protocol.caller import UpstreamError
+from sidecar.protocol.calls.admin import DescribeTopics, PartitionDescription, TopicDescription
 from sidecar.protocol.calls.transactions import ActiveProducer, PartitionProducers
-from sidecar.protocol.ids import ProducerEpoch, ProducerId, Stamp
+from sidecar.protocol.errors import KafkaError
+from sidecar.protocol.ids import ProducerEpoch, ProducerId, Stamp, TopicPartition
 from sidecar.writing.upkeep import Cause, Upkeep
 from tests.kafka.exclusive.room import Room
 from tests.unit.exclusive.world import World
@@ -206,3 +210,104 @@ async def test_topics_with_many_partitions_are_looked_at_one_after_another(world
     upstream = world.kafka.node()
     await FenceWatch(upstream, room.governed, lambda *_: None).round(cast(Any, topics))
     assert [request.names for request in upstream.requests(DescribeTopics)] == [("t0", "t1", "t2"), ("t3", "t4")]
+
+
+def described(name: str, partitions: int, topic_id: int = 1) -> TopicDescription:
+    each = tuple(PartitionDescription(0, index, 0, 3, (1,), (1,)) for index in range(partitions))
+    return TopicDescription(0, name, UUID(int=topic_id), each)
+
+
+def test_large_topics_are_looked_at_in_portions_and_small_ones_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fence_watch, "_PARTITIONS", 3)
+    portions = [
+        {name: [part.index for part in topic.partitions] for name, topic in portion.items()}
+        for portion in fence_watch._portions([described("a", 1), described("b", 7), described("c", 3)])
+    ]
+    assert portions == [{"b": [0, 1, 2]}, {"b": [3, 4, 5]}, {"b": [6]}, {"a": [0], "c": [0, 1, 2]}]
+
+
+def test_topics_are_grouped_by_their_partitions(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fence_watch, "_PARTITIONS", 6)
+    sizes = {"a": 1, "b": 2, "c": 1, "d": 5, "e": 0}
+    topics: list[Any] = [
+        SimpleNamespace(name=name, upkeep=SimpleNamespace(fenced_from=range(size))) for name, size in sizes.items()
+    ]
+    groups = [[topic.name for topic in group] for group in fence_watch._groups(topics)]
+    assert groups == [["a", "b", "c"], ["d"], ["e"]]
+
+
+def test_what_lags_behind_or_was_not_told_is_not_seen() -> None:
+    topic = described("t", 4)
+    starts = {TopicPartition("t", index): 9 for index in (0, 1, 2)}
+    before = {0: replace(SEEN, leader_epoch=4), 1: replace(SEEN, leader_epoch=3)}
+    found = fence_watch._sights(topic, starts, before)
+    assert found == {index: Sight(3, frozenset({1}), 9) for index in (1, 2)}
+
+
+class Watched:
+    """A watch whose looks are recorded, or fail."""
+
+    def __init__(self, failures: dict[str, Exception]) -> None:
+        self.watch = FenceWatch(cast(Any, None), cast(Any, None), lambda *_: None)
+        self.looked: list[list[str]] = []
+        self._failures = failures
+        cast(Any, self.watch).look = self._look
+
+    async def _look(self, topics: list[Any]) -> None:
+        self.looked.append([topic.name for topic in topics])
+        if topics[0].name in self._failures:
+            raise self._failures[topics[0].name]
+
+
+async def test_a_look_that_fails_keeps_no_other_topic_from_being_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fence_watch, "_PARTITIONS", 1)
+    monkeypatch.setattr(fence_watch, "_PAUSE_S", 0.0)
+    topics: list[Any] = [SimpleNamespace(name=name, upkeep=fenced(0.0, {})) for name in ("a", "b", "c")]
+    failing = Watched({"a": UpstreamError("away")})
+    failing.watch._seen = {"a": (UUID(int=1), {}), "gone": (UUID(int=1), {})}
+    with pytest.raises(UpstreamError):
+        await failing.watch.round(topics)
+    assert failing.looked == [["a"], ["b"], ["c"]]
+    assert set(failing.watch._seen) == {"a"}
+    await Watched({}).watch.round(topics)
+
+
+async def test_a_leader_that_does_not_know_the_fence_is_told_of_once_and_the_fence_is_due(
+    world: World, room: Room, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = await world.govern(room)
+    owner = room.connect("owner")
+    assert await owner.send(name) == 0
+    topic = room.topic(name)
+    lost: list[tuple[str, int]] = []
+
+    def told(of: str, error: BaseException) -> None:
+        assert isinstance(error, KafkaError)
+        lost.append((of, error.code))
+
+    watch = FenceWatch(room.governed.env.services.upstream, room.governed, told)
+    await watch.look([topic])
+    assert (lost, topic.upkeep.cause) == ([], None)
+
+    def forgotten(*_: object) -> Stamp:
+        return stamp(1, 0)
+
+    monkeypatch.setattr(fence_watch, "unknown", forgotten)
+    await watch.look([topic])
+    assert lost == [], "no leader is new"
+    watch._seen.clear()
+    await watch.look([topic])
+    assert lost == [(name, 47)], "one partition is enough"
+    assert topic.upkeep.cause is Cause.LOST
+
+
+async def test_of_a_topic_that_was_created_anew_nothing_seen_before_counts(world: World, room: Room) -> None:
+    name = await world.govern(room)
+    assert await room.connect("owner").send(name) == 0
+    topic = room.topic(name)
+    watch = FenceWatch(room.governed.env.services.upstream, room.governed, lambda *_: None)
+    await watch.look([topic])
+    topic_id, seen = watch._seen[name]
+    watch._seen[name] = UUID(int=9), {index: replace(each, leader_epoch=99) for index, each in seen.items()}
+    await watch.look([topic])
+    assert watch._seen[name] == (topic_id, seen)

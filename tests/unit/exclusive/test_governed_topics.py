@@ -26,6 +26,7 @@ from sidecar.protocol.calls.transactions import InitProducerId
 from sidecar.protocol.errors import ErrorCode
 from sidecar.protocol.ids import ProducerEpoch, ProducerId, Stamp
 from sidecar.protocol.session import Caller
+from sidecar.takeover.slots import SlotScope
 from sidecar.v1 import control_pb2 as control
 from sidecar.v1 import state_pb2 as records
 from tests.unit.exclusive.paper_cluster import GRACE_S, TOPIC, Client, Cluster, Node, PaperEnvironment, boot, cluster
@@ -433,3 +434,58 @@ async def test_a_client_with_the_first_producer_id_is_known_by_the_records_of_ev
             node.read()
         assert governed.producers.knows_first_id
         assert room(paper)[1].producers.knows_first_id, "it has read it at its start"
+
+
+async def test_a_node_that_starts_knows_who_was_deposed_and_who_binds_which_producer_id() -> None:
+    async with owned() as (paper, node, _, owner):
+        assert await Client(8, AccessMode.EXCLUSIVE_WITH_FENCING).send(node, 2) == 0
+        later_node, later = room(paper)
+        assert later.env.deposed.lost_by(owner.session) == (TOPIC, 2)
+        assert later.env.deposed.lost_by(Client(8).session) is None
+        assert later.env.bindings.check(Client(8).session, Caller("User:app", "stranger")) is not None
+        assert later.topics.named[TOPIC].generation == 2, "an owner's grace begins now"
+        assert not later.producers.knows_first_id
+        assert later.env.at_ms(later.env.now() - 5.0) - later.env.wall_ms() == pytest.approx(-5_000, abs=100)
+        key = Key(Kind.OWNERSHIP, TOPIC, partition_slot(0))
+        later.env.deposed.note(key, records.Ownership(generation=3, deposed=[records.Deposed(session="pid:9")]))
+        whole, one, other = SlotScope(TOPIC), SlotScope.of_partition(TOPIC, 0), SlotScope.of_partition(TOPIC, 1)
+        nine = Client(9).session
+        assert [later.env.deposed.has(each, nine) for each in (whole, one, other)] == [True, False, False]
+        assert [later.env.deposed.has(each, owner.session) for each in (whole, one, other)] == [False, True, True]
+        later.env.deposed.note(key, records.Ownership(generation=4))
+        assert later.env.deposed.lost_by(nine) is None
+        assert later.env.deposed.lost_by(owner.session) == (TOPIC, 2)
+        later.env.deposed.note(Key(Kind.OWNERSHIP, TOPIC, MASTER_SLOT), None)
+        assert later.env.deposed.lost_by(owner.session) is None
+        assert later_node.holder is not None
+
+
+async def test_the_session_of_the_first_producer_id_is_known_from_the_records_at_the_start() -> None:
+    async with cluster() as paper:
+        node, governed = room(paper)
+        writes(paper, node)
+        node.topic = governed.topic(TOPIC)
+        assert not governed.producers.knows_first_id
+        assert await Client(0).send(node, 1) == 0
+        assert governed.producers.knows_first_id
+        assert room(paper)[1].producers.knows_first_id
+
+
+async def test_an_emptied_redis_gets_the_policies_again() -> None:
+    async with owned() as (paper, _, governed, _owner):
+        await governed.refill()
+        assert set((await paper.redis.policies()).by_name) == {TOPIC}
+
+
+async def test_a_topic_is_let_go_only_by_the_node_that_may_serve_it() -> None:
+    async with owned() as (paper, _, governed, _owner):
+        other, later = room(paper)
+        assert not await later._let_go(TOPIC), "the other node serves it"
+        paper.move(other)
+        later.env.draining = True
+        assert not await later._let_go(TOPIC), "it hands all back itself"
+        later.env.draining = False
+        assert await later._let_go(TOPIC)
+        assert not later.topic(TOPIC).serving
+        assert await governed._let_go(TOPIC), "it does not know yet that it may not"
+        assert not await governed._let_go(TOPIC)

@@ -347,3 +347,17 @@ async def test_topics_that_do_not_become_governed(
         monkeypatch.setattr(node.env.catalog, "govern", govern)
         assert await its.govern([TOPIC, "bad", "good"]) == {"bad": Look(Prospect.REFUSED, error, "why")}
         assert asked == ["bad", "good"]
+
+
+async def test_a_node_that_shuts_down_says_so() -> None:
+    async with cluster() as paper:
+        node, its, client = await owned(paper)
+        node.env.draining = True
+        assert its.look(claim(client)) == Look(Prospect.REFUSED, control.NOT_SERVING, "this node is shutting down")
+
+
+async def test_a_release_that_a_broker_refuses_is_told_with_its_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with cluster() as paper:
+        node, its, client = await owned(paper)
+        monkeypatch.setattr(node.whole, "give_up", AsyncMock(side_effect=KafkaError(ErrorCode.PRODUCER_FENCED, "no")))
+        assert await its.release(claim(client)) == Look(Prospect.REFUSED, control.DEPOSED, "no")

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from types import SimpleNamespace
+from typing import Any, cast
+from uuid import UUID
 
 import pytest
 
@@ -366,3 +369,63 @@ async def test_a_topic_changes_its_scope_and_generations_do_not_fall() -> None:
         assert await Client(10).send(again, 5) == 0
         assert again.whole.generation == 4
         assert paper.kafka.log().values == [1, 2, 3, 5]
+
+
+async def test_the_ids_of_a_topic_are_known_under_its_master_slot(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with cluster() as paper:
+        node = paper.node(scope=Scope.PARTITION)
+        topic, taken, waited = topic_of(node), list[int](), list[float]()
+        with pytest.raises(LookupError):
+            await topic.know_ids(1.0)
+        ids = SimpleNamespace(is_begun=False)
+
+        async def take(partition: int) -> None:
+            taken.append(partition)
+            ids.is_begun = True
+
+        async def known(timeout: float) -> None:
+            waited.append(timeout)
+
+        ids.known = known
+        monkeypatch.setattr(topic.master, "policy_ids", SimpleNamespace(now=ids))
+        monkeypatch.setattr(topic.master, "take", take)
+        for _ in range(2):
+            assert await topic.know_ids(2.0) is cast(Any, ids)
+        assert (taken, waited) == ([0], [2.0, 2.0])
+
+
+async def test_a_whole_request_for_one_partition_goes_on_and_one_for_more_does_not() -> None:
+    async with cluster() as paper:
+        node, first, _ = await two(paper)
+        both = [(0, first.batch(3)), (1, first.batch(4, partition=1))]
+        assert first.forwarded_whole(node, *both) is None
+        assert first.forwarded_whole(node, (7, both[0][1])) is None, "nobody owns it here"
+        errors = first.forwarded_whole(node, both[0])
+        assert errors is not None
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert errors == {0: 0}
+        assert paper.kafka.log(0).values == [1, 3]
+        node.held = 0
+
+
+async def test_a_session_is_live_while_it_owns_a_partition_by_an_open_connection() -> None:
+    async with cluster() as paper:
+        node, first, second = await two(paper)
+        topic = topic_of(node)
+        assert [topic._is_live(each) for each in (first.session, second.session, "pid:9")] == [True, True, False]
+        node.close(first)
+        await node.settled()
+        assert [topic._is_live(each) for each in (first.session, second.session)] == [False, True]
+
+
+async def test_a_topic_that_is_created_anew_is_fenced_as_a_whole_before_a_partition_has_an_owner() -> None:
+    async with cluster() as paper:
+        node, _, _ = await two(paper)
+        paper.kafka.topic_id = UUID(int=2)
+        paper.kafka.logs.pop(cast(Any, (TOPIC, 0)))
+        paper.kafka.logs.pop(cast(Any, (TOPIC, 1)))
+        assert await Client(9, FENCING).send(node, 3) == BUSY
+        assert await Client(9, FENCING).send(node, 3) == 0
+        assert paper.kafka.log(0).values == [3]
+        assert topic_of(node).of(0).generation == 2

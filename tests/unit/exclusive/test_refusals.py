@@ -53,3 +53,62 @@ def test_sessions_that_have_no_connection_are_forgotten_before_those_that_have()
     assert [number for number in (1, 2, 3, 4) if refusals.has(Session(f"pid:{number}"), topic)] == [1, 3, 4]
     refusals.add(claimant(Session("pid:5"), connection=5), 0, header(0))
     assert [number for number in (1, 3, 4, 5) if refusals.has(Session(f"pid:{number}"), topic)] == [3, 4, 5]
+
+
+def refuse(refusals: Refusals, number: int, sequence: int, *, partition: int = 0, connection: int = 1) -> None:
+    refusals.add(claimant(Session(f"pid:{number}"), connection), partition, header(sequence, producer_id=number))
+
+
+def test_each_partition_and_span_counts_once_in_what_a_node_remembers() -> None:
+    ledger = RefusedLedger()
+    refusals, other, third = Refusals(ledger), Refusals(ledger), SlotScope.of_partition("orders", 3)
+    sizes: list[int] = []
+    for sequence, partition in [(0, 0), (1, 0), (5, 0), (0, 3)]:
+        refuse(refusals, 7, sequence, partition=partition)
+        sizes.append(ledger.total)
+    assert sizes == [2, 2, 3, 5], "what follows a span makes it longer"
+    refuse(other, 7, 0)
+    assert ledger.total == 7
+    refusals.forgive(Session("pid:7"), third)
+    assert ledger.total == 5
+    ledger.connection_closed(1)
+    assert ledger.total == 5
+    refuse(refusals, 7, 9, connection=2)
+    assert ledger.total == 6
+    refusals.forget(Session("pid:7"))
+    refusals.forget(Session("pid:7"))
+    assert ledger.total == 2
+    other.forgive(Session("pid:7"), SlotScope("orders"))
+    assert ledger.total == 0
+
+
+def test_a_session_that_comes_back_on_another_connection_is_among_the_connected_again() -> None:
+    ledger = RefusedLedger(most=100, gone=4)
+    refusals, topic = Refusals(ledger), SlotScope("orders")
+    for number in (1, 2, 3):
+        refuse(refusals, number, 0, connection=number)
+    ledger.connection_closed(1)
+    refuse(refusals, 1, 5, connection=9)
+    ledger.connection_closed(1)
+    ledger.connection_closed(2)
+    ledger.connection_closed(3)
+    assert [number for number in (1, 2, 3) if refusals.has(Session(f"pid:{number}"), topic)] == [1, 2, 3]
+    ledger.connection_closed(9)
+    assert [number for number in (1, 2, 3) if refusals.has(Session(f"pid:{number}"), topic)] == [1]
+    refusals.note(Session("pid:1"), 0, 0, Client(9), 1)
+    refuse(refusals, 4, 0, connection=4)
+    ledger.connection_closed(4)
+    assert refusals.has(Session("pid:1"), topic), "it writes by some connection: not among those that are gone"
+
+
+def test_what_is_forgiven_keeps_the_connection_of_its_session() -> None:
+    ledger = RefusedLedger(most=100, gone=2)
+    refusals = Refusals(ledger)
+    refuse(refusals, 1, 0)
+    refuse(refusals, 1, 0, partition=3)
+    refusals.forgive(Session("pid:1"), SlotScope.of_partition("orders", 3))
+    refuse(refusals, 2, 0, connection=2)
+    ledger.connection_closed(1)
+    ledger.connection_closed(2)
+    assert not refusals.has(Session("pid:1"), SlotScope("orders"))
+    assert refusals.has(Session("pid:2"), SlotScope("orders"))

@@ -18,6 +18,7 @@ from sidecar.exclusive.shared import SharedSessions
 from sidecar.fencing.expiry import KeepAlive
 from sidecar.protocol.caller import TopicLayout, UpstreamError
 from sidecar.protocol.calls.transactions import EndTxn, InitProducerId
+from sidecar.protocol.ids import ProducerEpoch, Stamp
 from sidecar.v1 import state_pb2 as state
 from tests.unit.exclusive.paper_cluster import GRACE_S, TOPIC, Client, Cluster, Node, cluster
 from tests.wait import wait_until
@@ -535,3 +536,20 @@ def replace_connection(client: Client) -> Client:
     found = Client(client.number)
     found.claimant = replace(client.claimant, connection=found.connection)
     return found
+
+
+async def test_sessions_share_until_the_marker_of_another_node_is_read() -> None:
+    async with cluster() as paper:
+        node, first, _ = await two(paper)
+        topic, master = node.whole, node.whole.shared.master
+        assert master is not None
+        assert topic.may_share()
+        topic.serving = False
+        assert not topic.may_share(), "it is about to be handed over"
+        topic.serving = True
+        node.changelog.view.note_writer(Stamp(master.stamp.producer_id, ProducerEpoch(master.stamp.epoch + 1)))
+        assert not topic.may_share()
+        assert not topic.shared.is_live(Client(9).session)
+        assert topic.shared.is_live(first.session)
+        topic.shared.close(answers.MOVED)
+        assert not topic.shared.is_current()

@@ -5,17 +5,25 @@ from __future__ import annotations
 import asyncio
 from copy import deepcopy
 from dataclasses import replace
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
-from metadata.ownership import AccessMode
+from metadata import MetadataUnavailable
+from metadata.errors import Reason
+from metadata.ownership import AccessMode, Generation, Ownership
 from sidecar.changelog import Key, Kind, Record
+from sidecar.exclusive.answers import QueueFoundError
 from sidecar.fencing.expiry import KeepAlive
 from sidecar.ownership.state import Awaited, Leaving, Owned
 from sidecar.policy.policies import PolicyBook, PolicyFields
+from sidecar.protocol.caller import FencedError
 from sidecar.protocol.calls.transactions import EndTxn, InitProducerId
 from sidecar.protocol.errors import KafkaError
+from sidecar.protocol.ids import ProducerEpoch, ProducerId, Stamp
+from sidecar.takeover.arbitration import ExhaustedError, HeldError
+from sidecar.takeover.requests import Purpose, Request
 from sidecar.takeover.slots import GenerationError
 from tests.unit.exclusive.paper_cluster import GRACE_S, TOPIC, Client, Cluster, Node, cluster
 from tests.wait import wait_until
@@ -1143,3 +1151,138 @@ async def test_ids_of_a_topic_without_deduplication() -> None:
             await node.whole.know_ids(1.0)
         with pytest.raises(KafkaError):
             await node.whole.share_anew(lambda its: True)
+
+
+class Ids:
+    """Sequence ids that a takeover begins."""
+
+    def __init__(self) -> None:
+        self.is_begun = False
+        self.waited: list[float] = []
+
+    async def known(self, timeout: float) -> None:
+        self.waited.append(timeout)
+
+
+async def test_the_ids_of_a_topic_are_known_by_a_takeover_that_ends_no_ownership(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with cluster() as paper:
+        node, owner = await owned(paper)
+        ids, asked, topic = Ids(), list[Request](), node.whole
+
+        async def take_over(request: Request) -> None:
+            asked.append(request)
+            ids.is_begun = True
+
+        monkeypatch.setattr(topic, "policy_ids", SimpleNamespace(now=ids))
+        monkeypatch.setattr(topic, "_run_takeover", take_over)
+        with pytest.raises(KafkaError, match="may still come back") as refused:
+            await topic.know_ids(1.0)
+        assert (refused.value.code, asked, ids.waited) == (BUSY, [], [])
+        monkeypatch.undo()
+        node.close(owner)
+        await node.settled()
+        monkeypatch.setattr(topic, "policy_ids", SimpleNamespace(now=ids))
+        monkeypatch.setattr(topic, "_run_takeover", take_over)
+        for _ in range(2):
+            assert await topic.know_ids(3.0) is cast(Any, ids)
+        assert [request.purpose for request in asked] == [Purpose.ADOPT], "it is begun once"
+        assert ids.waited == [3.0, 3.0]
+
+
+# What batches are answered that waited for a failed work --------------------------------------------------------------
+
+
+async def test_each_failure_of_a_work_has_its_answer() -> None:
+    async with cluster() as paper:
+        topic = paper.node().whole
+
+        def told(error: Exception) -> int | None:
+            outcome = topic._failed(error)
+            return None if outcome is None else outcome.error
+
+        exhausted = topic._failed(ExhaustedError(TOPIC))
+        assert exhausted is not None
+        assert exhausted.error == POLICY_VIOLATION
+        assert "no generation is left" in (exhausted.message or "")
+        assert told(MetadataUnavailable(Reason.AWAY, "away")) == BUSY
+        assert [told(QueueFoundError()), told(GenerationError(TOPIC, 1))] == [None, None]
+        assert not topic.is_unknown
+        assert told(KafkaError(NOT_THERE, "none")) == NOT_THERE
+        assert topic.is_unknown
+        assert told(KafkaError(MOVED, "another")) == MOVED
+        assert told(KafkaError(TOO_OLD, "?")) == BUSY
+        assert told(FencedError(DEPOSED, Stamp(ProducerId(1), ProducerEpoch(0)), "append")) == BUSY
+        assert told(HeldError(None)) == BUSY
+        assert told(HeldError(Ownership(TOPIC, Generation(4), 9, "pid:1"))) is None, "now it is known who owns it"
+        assert topic.state.holder is not None
+        assert topic.state.holder.session == "pid:1"
+        assert told(HeldError(Ownership(TOPIC, Generation(4), 9, "pid:1"))) == BUSY
+        with pytest.raises(RuntimeError):
+            topic._failed(RuntimeError())
+
+
+async def test_a_session_that_only_the_changelog_knows_as_deposed_is_judged_again() -> None:
+    async with cluster() as paper:
+        node, _ = await owned(paper)
+        behind = paper.node()
+        assert await Client(8, FENCING).send(node, 2) == 0
+        assert behind.whole.generation == 1
+        behind.read()
+        behind.whole.state = replace(behind.whole.state, holder=None)
+        assert behind.whole._failed(KafkaError(DEPOSED, "fenced")) is None
+        assert behind.whole.generation == 2
+        assert behind.holder is not None
+        assert behind.holder.session == "pid:8"
+
+
+async def test_an_administrator_releases_an_owner_that_wrote_at_another_node() -> None:
+    async with cluster() as paper:
+        await owned(paper)
+        other = paper.node()
+        paper.move(other)
+        with pytest.raises(GenerationError):
+            await other.whole.administer(fence=False, generations=frozenset({2}))
+        holder = await other.whole.administer(fence=False, generations=frozenset({1}))
+        assert holder.session == "pid:7"
+        assert other.holder is None
+        entry = other.changelog.view.ownership(TOPIC)
+        assert entry is not None
+        assert bool(entry.value.released_ms)
+        assert await Client(8).send(other, 2) == 0
+        assert other.whole.generation == 2
+
+
+async def test_an_administrators_generation_is_compared_with_what_another_node_wrote() -> None:
+    async with cluster() as paper:
+        node, _ = await owned(paper)
+        behind = paper.node()
+        assert await Client(8, FENCING).send(node, 2) == 0
+        paper.move(behind)
+        await behind.whole.administer(fence=True, generations=frozenset({2}))
+        assert behind.whole.generation == 3
+        assert behind.holder is None
+
+
+async def test_nothing_is_released_under_an_epoch_that_is_gone() -> None:
+    async with cluster() as paper:
+        node, owner = await owned(paper)
+        topic = node.whole
+        topic.fence_wanted()
+        with pytest.raises(KafkaError, match="changed meanwhile") as refused:
+            await topic._let_go()
+        assert refused.value.code == BUSY
+        assert node.holder is not None
+        assert await owner.send(node, 2) == 0
+
+
+async def test_a_heartbeat_tells_of_an_owner_that_writes_here_and_of_no_other() -> None:
+    async with cluster() as paper:
+        node, _ = await owned(paper)
+        other = paper.node()
+        (told,) = node.whole.as_owned()
+        assert (told.session, told.generation, told.node_id) == ("pid:7", 1, node.number)
+        assert other.whole.as_owned() == []
+        node.whole.fence_wanted()
+        assert node.whole.as_owned() == []
