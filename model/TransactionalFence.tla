@@ -2,7 +2,7 @@
 (***************************************************************************)
 (* Transactional producers that share one transactional id, one after the  *)
 (* other, and one partition.  When is a deposed one silent?  Not code of   *)
-(* this project: docs/transactions.md says what it is for.                 *)
+(* this project: docs/internals/transactional-ids.md says what it is for.  *)
 (*                                                                         *)
 (* InitProducerId gives the next producer a higher epoch and aborts what   *)
 (* the last one had open.  It writes to no other partition.  A partition   *)

@@ -22,7 +22,7 @@ NO_TRANSACTIONS: Final = (
     "a topic with a policy takes no transactions: write to it by a producer without transactional.id, "
     "or remove its policy (sidecar topic unset)"
 )
-"""Why is in docs/transactions.md."""
+"""Why is in docs/decisions/no-transactions-on-governed-topics.md."""
 _UNASKED: Final = Outcome(ErrorCode.LEADER_NOT_AVAILABLE, message="Kafka cannot be asked for this topic now; try again")
 
 

@@ -1,5 +1,5 @@
 """Whether InitProducerId alone fences a transactional producer: why nodes write a marker to every partition, and why a
-governed topic takes no transactions (docs/transactions.md has the results as a table).
+governed topic takes no transactions (docs/internals/transactional-ids.md has the results as a table).
 """
 
 from __future__ import annotations

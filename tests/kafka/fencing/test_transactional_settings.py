@@ -1,5 +1,5 @@
 """The same late batches (test_transactional_owners.py) by version of Kafka and by setting, after what a partition and a
-coordinator forget, and after a change of leader. Results: docs/transactions.md.
+coordinator forget, and after a change of leader. Results: docs/internals/transactional-ids.md.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Moments at which InitProducerId has deposed a transactional producer and one of its batches is still under way: while
 its leader waits for the coordinator's answer, before the markers are written, and while two brokers have not heard that
-the coordinator moved. Results: docs/transactions.md.
+the coordinator moved. Results: docs/internals/transactional-ids.md.
 """
 
 from __future__ import annotations
