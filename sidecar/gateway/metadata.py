@@ -58,11 +58,14 @@ class ClusterApi:
         )
         exchange = Exchange(client.connection, request)
         client.connection.expect(exchange)
-        if client.is_known:  # before a login, brokers do not look at what a client means
+        error = ErrorCode.NONE
+        if request.version >= 3 and not client.software.is_accepted():
+            error = ErrorCode.INVALID_REQUEST
+        elif client.is_known:  # before a login, brokers do not look at what a client means
             error = named.refusal_by(NamedBroker(self._upstream.view.cluster_id, self._nodes.me.id))
-            if error:
-                exchange.answer([api_versions.encode_answer(request.correlation_id, request.version, [], error=error)])
-                return
+        if error:
+            exchange.answer([api_versions.encode_answer(request.correlation_id, request.version, [], error=error)])
+            return
         served = self.served if client.login is None else with_logins(self.served)
         ranges = [*served, *_OWN_RANGES] if client.software.name.startswith(OWN_SOFTWARE) else served
         features = api_versions.NO_FEATURES

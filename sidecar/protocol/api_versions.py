@@ -6,6 +6,7 @@ features of the cluster (KIP-584) are copied from a broker as bytes, without bei
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from functools import lru_cache
 from typing import Final, NamedTuple
@@ -30,7 +31,12 @@ class ClientSoftware(NamedTuple):
     name: str = ""
     version: str = ""
 
+    def is_accepted(self) -> bool:
+        """Whether brokers accept both; they answer any other with 42 INVALID_REQUEST (KIP-511)."""
+        return bool(_SOFTWARE.fullmatch(self.name) and _SOFTWARE.fullmatch(self.version))
 
+
+_SOFTWARE: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9.-]*[a-zA-Z0-9])?")
 _NO_NODE: Final = -1
 
 

@@ -137,6 +137,20 @@ def test_features_are_named_in_the_versions_of_api_versions_in_which_kafka_names
     assert 0 <= epochs[0] <= epochs[1], "it rises with every change of the cluster's metadata"
 
 
+_NAMES = ["librdkafka", "Apache.Kafka-java", "", "@confluentinc/kafka", "ends-", "-begins", "two words", "line\n", "é"]
+
+
+@pytest.mark.parametrize("version", [3, 4])
+@pytest.mark.parametrize("name", _NAMES)
+def test_names_of_software_are_accepted_and_refused_as_by_kafka(
+    version: int, name: str, through: RawClient, direct: RawClient
+) -> None:
+    for software in ((name, "1.0"), ("tests", name)):
+        asked = request(18, version, client_software_name=software[0], client_software_version=software[1])
+        mine, theirs = (wire.ask(asked) for wire in (through, direct))
+        assert (mine.error_code, bool(mine.api_keys)) == (theirs.error_code, bool(theirs.api_keys)), software
+
+
 def test_a_version_that_brokers_do_not_serve_any_more_ends_the_connection_as_at_a_broker(
     one_node: VirtualCluster, services: Services, direct: RawClient
 ) -> None:

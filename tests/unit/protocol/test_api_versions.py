@@ -39,6 +39,13 @@ def test_a_request_tells_the_clients_software_from_version_3_on(version: int, da
                 api_versions.decode_request(frame, kio.body_at(), size, version)
 
 
+@pytest.mark.parametrize("name", ["", "-a", "a-", "a b", "a\n", "é", "@a/b"])
+def test_software_with_other_names_than_brokers_accept_is_told_apart(name: str) -> None:
+    assert ClientSoftware("Apache.Kafka-java", "4").is_accepted()
+    assert not ClientSoftware(name, "4").is_accepted()
+    assert not ClientSoftware("a", name).is_accepted()
+
+
 @given(junk=st.binary(max_size=30))
 def test_junk_raises_nothing_but_malformed(junk: bytes) -> None:
     with contextlib.suppress(MalformedFrameError):
