@@ -30,10 +30,6 @@ class ShadowRule(Enum):
             return None
         return kind.change_refused
 
-    def read_by(self, resolver: NameResolver) -> NameResolver:
-        """What an API with this rule reads topics by: without shadows, unless it reads their sources."""
-        return resolver if self is ShadowRule.READ else NameResolver()
-
     def refusal(self, resolver: NameResolver, topic: str, client: Limited) -> KafkaError | None:
         """The error for a topic, to a client that Kafka's ACLs allow the request. A shadow that its allow list hides
         from the client is refused in Kafka's words, so it looks like any other topic.

@@ -10,18 +10,19 @@ APIs topics that Kafka's ACLs do not allow are refused with the same error (`acc
 
 from __future__ import annotations
 
+import asyncio
 import struct
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Mapping
-from types import MappingProxyType
-from typing import TypeVar
+from typing import Any, Final, TypeVar
 
-from sidecar.cluster.resolver import NameResolver, TopicKind
+from sidecar.cluster.resolver import NameResolver
 from sidecar.cluster.upstream import KafkaUpstream
 from sidecar.cluster.view import NO_LEADER
 from sidecar.gateway import asking
 from sidecar.gateway.access.asked import PerTopic
 from sidecar.gateway.client import Client
+from sidecar.gateway.plan import Fact, Facts, Routes, Rule, Verdict, denied, only_leader, plan
 from sidecar.gateway.purging import Purging
 from sidecar.gateway.shadow_rules import ShadowRule
 from sidecar.gateway.source_check import send_read
@@ -34,13 +35,14 @@ from sidecar.network.upstream import UpstreamLostError
 from sidecar.protocol import partitioned
 from sidecar.protocol.api import ApiKey, api_name
 from sidecar.protocol.caller import DisconnectedError
-from sidecar.protocol.errors import STALE_ROUTE, ErrorCode
+from sidecar.protocol.errors import STALE_ROUTE, ErrorCode, KafkaError
 from sidecar.protocol.limits import AT_ONCE_BYTES, BOUNDS, PORTION
 from sidecar.protocol.partitioned import Layout, Table, TablePart, TableResult
-from sidecar.protocol.primitives import MalformedFrameError, at_once
-from sidecar.shadow.views import Read, Views, layer_steps
+from sidecar.protocol.primitives import MalformedFrameError, at_once, new_tuple
+from sidecar.shadow.views import Read, layer_steps
 
 ElementT = TypeVar("ElementT")
+_NOTHING: Final[Mapping[Any, Any]] = {}
 
 
 class TablesApi:
@@ -58,197 +60,157 @@ class TablesApi:
         """`purging`: saves what DeleteRecords deletes; None for the others."""
         self.upstream = upstream
         self._access = access
-        self._refused_kinds = frozenset(kind for kind in TopicKind if shadow.refused(kind) is not None)
+        self._rule = Rule.of(shadow)
         self._purging = purging
-        self._view = upstream.view
         self._resolver = resolver
-        self._views = Views(shadow.read_by(resolver), upstream.view)
         self.tasks = tasks
 
     def handle(self, client: Client, request: Request) -> None:
         """Handle one request; the frame may be borrowed."""
-        layout = partitioned.layout_of(request.key, request.version)
         if request.frame.size > AT_ONCE_BYTES or self._purging is not None:
             request.own()
             client.connection.hold()
-            self.tasks.start(self._handle_held(client, request, layout))
+            self.tasks.start(self._handle_held(client, request))
             return
-        exchange, table, leader = at_once(self._begin(client, request, layout))
+        exchange, table = at_once(self._begin(client, request))
         TURN.elements += len(table.parts)
         client.connection.expect(exchange)
-        if leader != NO_LEADER:
-            self._pass(client, request, exchange, table, leader)
-            return
-        if not table.parts:
-            exchange.finish()
-            return
-        if request.own():
-            table = partitioned.walk(request.frame.buffer, request.body, request.frame.end, layout)
-        if self._views.missing(self._allowed(client, table.parts), client.principal):
+        if missing := at_once(self._send(client, request, exchange, table)):
             client.connection.hold()
-            self.tasks.start(self._handle_held(client, request, layout, (exchange, table, leader)))
-        else:
-            at_once(self._split(client, request, exchange, table, asked=True))
+            self.tasks.start(self._handle_held(client, request, (exchange, missing)))
 
     async def _handle_held(
-        self, client: Client, request: Request, layout: Layout, begun: tuple[_Merged, Table, int] | None = None
+        self, client: Client, request: Request, begun: tuple[_Merged, set[bytes]] | None = None
     ) -> None:
         """As `handle`, if leaders have to be looked up, and in slices: monitoring may name all partitions of a cluster.
-        `begun`: the result of `_begin`, if it was called already.
+        `begun`: a request whose leaders are missing.
         """
-        connection, asked = client.connection, True
+        connection = client.connection
         try:
-            purging = self._purging
-            uncovered = {} if purging is None else await self._prepare_purge(purging, client, request, layout)
-            exchange, table, leader = begun or await in_slices(self._begin(client, request, layout, uncovered))
-            if connection.closed:
-                return
             if begun is None:
+                exchange, table = await in_slices(self._begin(client, request))
+                if self._purging is not None:
+                    exchange.withheld.update(await self._prepare_purge(self._purging, client, request, table))
+                if connection.closed:
+                    return
                 connection.expect(exchange)
-            if leader != NO_LEADER:
-                self._pass(client, request, exchange, table, leader)
-                return
-            if missing := await in_slices(self._missing(client, table)):
-                asked = await self.upstream.find_leaders(missing)
-            if not connection.closed:
-                await in_slices(self._split(client, request, exchange, table, asked=asked))
+                missing = await in_slices(self._send(client, request, exchange, table))
+            else:
+                exchange, missing = begun
+                table = await in_slices(asking.read_table(request, exchange.layout))
+            if missing:
+                asked = {Fact.LEADER: await self.upstream.find_leaders(missing)}
+                if not connection.closed:
+                    await in_slices(self._send(client, request, exchange, table, asked))
         except MalformedFrameError as error:
             connection.reject(error.reason, f"{api_name(request.key)} v{request.version}: {error}")
         finally:
             connection.release()
 
+    def _begin(self, client: Client, request: Request) -> Generator[None, None, tuple[_Merged, Table]]:
+        """Returns the exchange and the parsed request."""
+        layout = partitioned.layout_of(request.key, request.version)
+        table = yield from asking.read_table(request, layout)
+        exchange = _Merged(client, request, self, layout)
+        for some in _portions(table.parts):
+            exchange.expects(some)
+            yield
+        return exchange, table
+
     async def _prepare_purge(
-        self, purging: Purging, client: Client, request: Request, layout: Layout
+        self, purging: Purging, client: Client, request: Request, table: Table
     ) -> dict[tuple[bytes, int], ErrorCode]:
         """Save the sequence ids of what a request deletes. Returns the error of each partition that has to stay."""
-        table = await in_slices(asking.read_table(request, layout))
-        allowed = {topic for topic in {part.topic for part in table.parts} if not self._refused(client, topic)}
-        parts = (part for part in table.parts if part.topic in allowed)
-        return await purging.prepare(request.frame.buffer, table, parts)
+        allowed: list[TablePart] = []
+        for some in _portions(table.parts, BOUNDS.turn):
+            verdicts = self._plan(client, some)
+            allowed += (part for part, verdict in zip(some, verdicts, strict=True) if type(verdict) is not KafkaError)
+            await asyncio.sleep(0)
+        return await purging.prepare(request.frame.buffer, table, allowed)
 
-    def _begin(
+    def _plan(
+        self,
+        client: Client,
+        parts: list[TablePart],
+        withheld: Mapping[tuple[bytes, int], ErrorCode] = _NOTHING,
+        asked: Mapping[Fact, bool] = _NOTHING,
+    ) -> list[Verdict]:
+        """The verdicts on these partitions. `withheld`, `asked`: see `Facts`."""
+        refused, rights, instead = _NOTHING, client.rights, self._access.instead
+        if rights is not None:
+            refused = denied(rights, self._access.operation, parts)
+            if refused and instead is not None and rights.cluster(instead):
+                refused = _NOTHING
+        known = self.upstream.view, self._resolver, client.principal, refused, withheld, asked
+        return plan(parts, self._rule, new_tuple(Facts, known))
+
+    def _send(
         self,
         client: Client,
         request: Request,
-        layout: Layout,
-        uncovered: Mapping[tuple[bytes, int], ErrorCode] = MappingProxyType({}),
-    ) -> Generator[None, None, tuple[_Merged, Table, int]]:
-        """Returns the exchange, the parsed request, and the leader of all its partitions, if there is one. `uncovered`:
-        partitions for which no leader is asked, with their errors.
+        exchange: _Merged,
+        table: Table,
+        asked: Mapping[Fact, bool] = _NOTHING,
+    ) -> Generator[None, None, set[bytes]]:
+        """Send each partition to its leader; the request unchanged, if all have the same one. Returns the topics whose
+        leaders have to be looked up first: then nothing was sent.
         """
-        table = yield from asking.read_table(request, layout)
-        exchange = _Merged(client, request, self, layout)
-        exchange.uncovered = uncovered
-        leader, is_one = NO_LEADER, not uncovered
-        for some in _portions(table.parts):
-            exchange.expects(some)
-            found = self._single_leader(client, some) if is_one else NO_LEADER
-            is_one = found != NO_LEADER and leader in (NO_LEADER, found)
-            leader = found if is_one else NO_LEADER
-            yield
-        return exchange, table, leader
-
-    def _missing(self, client: Client, table: Table) -> Generator[None, None, set[bytes]]:
-        """The topics with unknown leaders, of those that the client may use."""
-        missing: set[bytes] = set()
-        for some in _portions(table.parts):
-            missing |= self._views.missing(self._allowed(client, some), client.principal)
-            yield
-        return missing
-
-    def _pass(self, client: Client, request: Request, exchange: _Merged, table: Table, leader: int) -> None:
-        try:
-            client.send(client.links.to(leader), request, exchange)
-        except DisconnectedError:
-            exchange.refuse(table.parts, ErrorCode.NOT_LEADER_OR_FOLLOWER)
-
-    def _allowed(self, client: Client, parts: list[TablePart]) -> list[TablePart]:
-        """The partitions that are not refused: nothing is looked up for the others, as the time would show that their
-        topic exists.
-        """
-        if client.rights is None:
-            return parts
-        return [part for part in parts if not self._refused(client, part.topic)]
-
-    def _refused(self, client: Client, topic: bytes) -> bool:
-        rights = client.rights
-        if rights is not None and rights.refuses(self._access.operation, topic):
-            instead = self._access.instead
-            if instead is None or not rights.cluster(instead):
-                return True
-        return bool(self._refused_kinds) and self._resolver.kind(topic) in self._refused_kinds
-
-    def _single_leader(self, client: Client, parts: list[TablePart]) -> int:
-        found = NO_LEADER
-        if self._views.names_shadows(parts):
-            return NO_LEADER
-        for part in parts:
-            leader = self._view.leader(part.topic, part.partition)
-            if leader == NO_LEADER or (found not in (NO_LEADER, leader)) or self._refused(client, part.topic):
-                return NO_LEADER
-            found = leader
-        return found
-
-    def _split(
-        self, client: Client, request: Request, exchange: _Merged, table: Table, *, asked: bool
-    ) -> Generator[None, None, None]:
-        """Send each partition to its leader. `asked` False: Kafka could not be asked for unknown leaders.
-
-        A partition that is named several times is sent once, with its last element, as a leader takes it.
-        """
-        assert client.identity is not None
-        name = client.identity.name.encode()
-        by_leader: dict[int, dict[tuple[bytes, int], Read[TablePart]]] = {}
-        refused: dict[ErrorCode, list[TablePart]] = {}
+        verdicts: list[Verdict] = []
         for some in _portions(table.parts, BOUNDS.turn):
-            for part in some:
-                place = self._place(client, exchange, part, asked=asked)
-                if isinstance(place, ErrorCode):
-                    refused.setdefault(place, []).append(part)
-                else:
-                    read, leader = place
-                    by_leader.setdefault(leader, {})[part.topic, part.partition] = read
+            verdicts += self._plan(client, some, exchange.withheld, asked)
             yield
-        for code, parts in refused.items():
+        if (leader := only_leader(verdicts)) != NO_LEADER:
+            try:
+                client.send(client.links.to(leader), request, exchange)
+            except DisconnectedError:
+                exchange.refuse(table.parts, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            return set()
+        if request.own():
+            table = yield from asking.read_table(request, exchange.layout)
+        routes: Routes[TablePart] = Routes()
+        for first in range(0, len(verdicts), PORTION):
+            routes.add(table.parts[first : first + PORTION], verdicts[first : first + PORTION])
+            yield
+        if routes.missing:
+            return routes.missing
+        for code, parts in routes.refused.items():
             for some in _portions(parts, BOUNDS.turn):
                 exchange.refuse(some, code)
                 yield
-        for leader, of_leader in by_leader.items():
-            for reads in (yield from layer_steps(of_leader.values(), apart=client.links.user is not None)):
-                asked_for: list[TablePart] = []
-                parts_of: dict[tuple[bytes, int], TablePart] = {}
-                for some in _portions(reads):
-                    asked_for += [read.part._replace(topic=read.log) for read in some]
-                    parts_of.update(((read.log, read.part.partition), read.part) for read in some)
-                    yield
-                head, buffer = (request.key, request.version, request.correlation_id, name), request.frame.buffer
-                message = yield from partitioned.request_steps(*head, exchange.layout, buffer, table, asked_for)
-                if client.connection.closed:
-                    return
-                reply = _PartReply(exchange, parts_of)
-                try:
-                    connection = client.links.to(leader, as_node=reads[0].is_renamed)
-                    send_read(self.upstream, connection, message, reply, reads, by_id=False)
-                except DisconnectedError:
-                    reply.refuse_all()
+        for leader, reads in routes.by_leader.items():
+            for layer in (yield from layer_steps(reads.values(), apart=client.links.user is not None)):
+                yield from self._send_layer(client, request, exchange, table, leader, layer)
+        if not table.parts:
+            exchange.finish()
+        return routes.missing
 
-    def _place(
-        self, client: Client, exchange: _Merged, part: TablePart, *, asked: bool
-    ) -> tuple[Read[TablePart], int] | ErrorCode:
-        """A partition with its log, and the log's leader; or the error if no broker is asked."""
-        if self._refused(client, part.topic):
-            return ErrorCode.TOPIC_AUTHORIZATION_FAILED
-        if (uncovered := exchange.uncovered.get((part.topic, part.partition))) is not None:
-            return uncovered
-        if exchange.key == ApiKey.LIST_OFFSETS and (part.topic, part.partition) in exchange.twice:
-            return ErrorCode.INVALID_REQUEST
-        read = self._views.read(part, client.principal)
-        if read is None:
-            return self._views.refusal(part.topic, client.principal)
-        leader = self._view.leader(*read.source)
-        if leader != NO_LEADER:
-            return read, leader
-        return self._view.why_no_leader(*read.source) if asked else ErrorCode.LEADER_NOT_AVAILABLE
+    def _send_layer(
+        self,
+        client: Client,
+        request: Request,
+        exchange: _Merged,
+        table: Table,
+        leader: int,
+        reads: list[Read[TablePart]],
+    ) -> Generator[None, None, None]:
+        """Send a leader some partitions."""
+        assert client.identity is not None
+        asked_for: list[TablePart] = []
+        parts_of: dict[tuple[bytes, int], TablePart] = {}
+        for some in _portions(reads):
+            asked_for += [read.part._replace(topic=read.log) for read in some]
+            parts_of.update(((read.log, read.part.partition), read.part) for read in some)
+            yield
+        head = request.key, request.version, request.correlation_id, client.identity.name.encode()
+        message = yield from partitioned.request_steps(*head, exchange.layout, request.frame.buffer, table, asked_for)
+        if client.connection.closed:
+            return
+        reply = _PartReply(exchange, parts_of)
+        try:
+            connection = client.links.to(leader, as_node=reads[0].is_renamed)
+            send_read(self.upstream, connection, message, reply, reads, by_id=False)
+        except DisconnectedError:
+            reply.refuse_all()
 
 
 def _portions(found: list[ElementT], size: int = PORTION) -> Iterator[list[ElementT]]:
@@ -259,30 +221,31 @@ def _portions(found: list[ElementT], size: int = PORTION) -> Iterator[list[Eleme
 class _Merged(Exchange):
     """A request that was forwarded whole (it is its own reply) or in parts (each has a `_PartReply`)."""
 
-    __slots__ = ("_api", "_done", "_keys", "_order", "_results", "layout", "throttle_ms", "twice", "uncovered")
+    __slots__ = ("_api", "_done", "_keys", "_order", "_results", "layout", "throttle_ms", "withheld")
 
     def __init__(self, client: Client, request: Request, api: TablesApi, layout: Layout) -> None:
-        """`twice`: partitions that the request names more than once. A broker answers them with INVALID_REQUEST
-        (ListOffsetsRequest.duplicatePartitions).
-        """
+        """`withheld`: see `Facts`."""
         super().__init__(client.connection, request)
         self._api = api
         self.layout = layout
-        self.uncovered: Mapping[tuple[bytes, int], ErrorCode] = {}
+        self.withheld: dict[tuple[bytes, int], ErrorCode] = {}
         self._order: list[tuple[bytes, int]] = []
         self._keys: set[tuple[bytes, int]] = set()
-        self.twice: set[tuple[bytes, int]] = set()
         self._results: dict[tuple[bytes, int], TableResult] = {}
         self._done = False
         self.throttle_ms = 0
 
     def expects(self, parts: list[TablePart]) -> None:
-        """Expect results for these partitions, too."""
+        """Expect results for these partitions, too. A broker refuses partitions that a ListOffsets names more than once
+        (`ListOffsetsRequest.duplicatePartitions`).
+        """
         order = [(part.topic, part.partition) for part in parts]
         keys = set(order)
-        self.twice |= self._keys & keys
-        if len(keys) != len(order):
-            self.twice.update(key for key, count in Counter(order).items() if count > 1)
+        if self.key == ApiKey.LIST_OFFSETS:
+            twice = self._keys & keys
+            if len(keys) != len(order):
+                twice.update(key for key, count in Counter(order).items() if count > 1)
+            self.withheld.update(dict.fromkeys(twice, ErrorCode.INVALID_REQUEST))
         self._order += order
         self._keys |= keys
 
@@ -332,7 +295,7 @@ class _Merged(Exchange):
         if stale:
             self._api.upstream.refresh_soon(stale)
 
-    def refuse(self, parts: list[TablePart], code: ErrorCode, logs: set[bytes] | None = None) -> None:
+    def refuse(self, parts: list[TablePart], code: int, logs: set[bytes] | None = None) -> None:
         """Refuse partitions, and look their leaders up again. `logs`: their logs, if not the named topics."""
         if code in STALE_ROUTE:
             self._api.upstream.refresh_soon({part.topic for part in parts} if logs is None else logs)

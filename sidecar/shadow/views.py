@@ -45,6 +45,21 @@ class Read(NamedTuple, Generic[PartT]):
         return self.log != self.part.topic
 
 
+def source_of(shadow: bytes, principal: str, resolver: NameResolver, view: ClusterView) -> Source | ErrorCode:
+    """Return the topic whose log a principal reads under a shadow's name. If there is none, return the error:
+    TOPIC_AUTHORIZATION_FAILED if the principal may not read the shadow; UNKNOWN_TOPIC_OR_PARTITION if its source was
+    deleted or created again, or the shadow is not created yet.
+    """
+    source = resolver.source(shadow)
+    if source is not None and not source.may_be_read_by(principal):
+        return ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    if source is None or source.is_closed:
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    route = view.route(source.topic)
+    same = route is None or route.topic_id == source.topic_id
+    return source if same else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
 class Views:
     """Finds the log that a client of this node reads under a topic's name."""
 
@@ -78,11 +93,8 @@ class Views:
         return None if source is None else Read(part, source.topic, source.topic_id.bytes)
 
     def _source(self, shadow: bytes, principal: str) -> Source | None:
-        source = self._resolver.source(shadow)
-        if source is None or source.is_closed or not source.may_be_read_by(principal):
-            return None
-        route = self._view.route(source.topic)
-        return source if route is None or route.topic_id == source.topic_id else None
+        source = source_of(shadow, principal, self._resolver, self._view)
+        return None if isinstance(source, ErrorCode) else source
 
     def topic_id(self, topic: bytes) -> bytes:
         """Return the id of the topic whose log is read under a name; empty if it is not known."""
@@ -93,12 +105,9 @@ class Views:
         return b"" if route is None or not route.topic_id.int else route.topic_id.bytes
 
     def refusal(self, topic: bytes, principal: str) -> ErrorCode:
-        """Why there is no log to read: TOPIC_AUTHORIZATION_FAILED if the principal may not read the shadow;
-        UNKNOWN_TOPIC_OR_PARTITION if its source was deleted or created again, or the shadow is not created yet.
-        """
-        source = self._resolver.source(topic)
-        may = source is None or source.may_be_read_by(principal)
-        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if may else ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        """Why there is no log to read."""
+        source = source_of(topic, principal, self._resolver, self._view)
+        return source if isinstance(source, ErrorCode) else ErrorCode.NONE
 
     def reads(self, parts: Iterable[PartT], principal: str) -> list[Read[PartT]] | None:
         """Return each partition with its log. None if one has no log, or two names have the same log: then each needs a

@@ -27,7 +27,7 @@ from sidecar.security.acls import Operation
 from tests.wait import wait_for_async
 
 I64 = Struct(">q")
-LIST_OFFSETS, OFFSET_FOR_LEADER_EPOCH = 2, 23
+LIST_OFFSETS, DELETE_RECORDS, OFFSET_FOR_LEADER_EPOCH = 2, 21, 23
 
 
 class CountingView(ClusterView):
@@ -48,7 +48,7 @@ class CountingView(ClusterView):
 class Paper:
     """A client with two brokers that take requests and answer when they are told to."""
 
-    def __init__(self, partitions: int) -> None:
+    def __init__(self, partitions: int, *, deletes: bool = False) -> None:
         self.view = CountingView(partitions)
         self.errors = Counter[int]()
         self.sent: list[tuple[bytes, Any]] = []
@@ -63,8 +63,8 @@ class Paper:
             ),
         )
         upstream = SimpleNamespace(view=self.view, refresh_soon=lambda _: None)
-        access = PerTopic(Operation.DESCRIBE)
-        self.api = TablesApi(cast(Any, upstream), NameResolver(), Tasks(self._failed), access, ShadowRule.READ)
+        access, purging = PerTopic(Operation.DESCRIBE), cast(Any, self if deletes else None)
+        self.api = TablesApi(cast(Any, upstream), NameResolver(), Tasks(self._failed), access, ShadowRule.READ, purging)
 
     def _failed(self, error: BaseException) -> None:
         raise error
@@ -172,3 +172,14 @@ async def test_a_partition_that_is_named_thousands_of_times_is_answered_once(mon
 
     await wait_for_async(is_answered, "the answer", 20)
     assert (len(paper.answers), len(begun), paper.sent) == (1, 1, [])
+
+
+async def test_a_request_that_deletes_nothing_is_answered() -> None:
+    paper = Paper(2, deletes=True)
+    paper.handle(DELETE_RECORDS, 0, I32.pack(0) + I32.pack(1000))
+
+    async def is_answered() -> bool:
+        return bool(paper.answers)
+
+    await wait_for_async(is_answered, "the answer", 5)
+    assert paper.sent == []

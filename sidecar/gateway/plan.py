@@ -1,0 +1,164 @@
+"""What is done with each partition that a request for the partitions' leaders names: Produce, Fetch, ListOffsets,
+OffsetForLeaderEpoch, DeleteRecords, ShareFetch. Pure: it sends nothing and looks nothing up.
+
+`plan` has the order of all checks, in one place:
+
+1. A topic that the client has no right to (`Facts.denied`), before anything shows whether it exists.
+2. A partition that is refused for a reason of its own (`Facts.withheld`).
+3. A kind of topics that the API refuses, and governed topics, which Produce gives to the room `exclusive`.
+4. A shadow is read from its source's log, if the client may read the shadow and the source still is that topic.
+5. The leader of the log.
+
+A fact that is not known gives the verdict `Missing`. The caller looks it up, notes in `Facts.asked` that it did, and
+plans again. Each partition is judged by itself: a large request is planned in portions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, Final, Generic, NamedTuple, TypeAlias
+
+from sidecar.cluster.resolver import NameResolver, TopicKind
+from sidecar.cluster.view import NO_LEADER, ClusterView
+from sidecar.gateway.rights import Rights
+from sidecar.gateway.shadow_rules import ShadowRule
+from sidecar.protocol.errors import ErrorCode, KafkaError
+from sidecar.security.acls import Operation
+from sidecar.shadow.views import Part, PartT, Read, source_of
+
+REFUSED: Final[Mapping[int, KafkaError]] = {code: KafkaError(code) for code in ErrorCode}
+"""The errors without a message, as by brokers."""
+_NOTHING: Final[Mapping[Any, Any]] = {}
+
+
+class Fact(Enum):
+    """What may have to be looked up."""
+
+    LEADER = "the leaders of a topic"
+
+
+class Missing(NamedTuple):
+    """The verdict that waits for a fact about a topic: the one whose log is read."""
+
+    fact: Fact
+    topic: bytes
+
+
+class Source(NamedTuple):
+    """The verdict for a partition of a shadow: the leader of its source's log, which has this topic id."""
+
+    leader: int
+    log: bytes
+    topic_id: bytes
+
+
+Verdict: TypeAlias = int | Source | KafkaError | Missing
+"""An int is the broker that leads the partition; an error refuses it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """How an API treats topics. `passed`: the kinds whose partitions go to their own leaders. `refused`: the error for
+    all topics of a kind. Shadows that are neither are read from their sources.
+    """
+
+    passed: tuple[TopicKind, ...]
+    refused: Mapping[TopicKind, KafkaError]
+
+    @classmethod
+    def of(cls, shadow: ShadowRule) -> Rule:
+        """The rule of an API that treats shadows by this rule."""
+        refused = {kind: error for kind in TopicKind if (error := shadow.refused(kind)) is not None}
+        apart = refused.keys() | ({TopicKind.SHADOW} if shadow is ShadowRule.READ else set())
+        return cls(tuple(kind for kind in TopicKind if kind not in apart), refused)
+
+
+class Facts(NamedTuple):
+    """What is known for a request of a client. `denied`: the topics that it has no right to; `withheld`: partitions
+    that are refused although it has the right. `asked`: the facts that were looked up; False if Kafka did not answer.
+    """
+
+    view: ClusterView
+    resolver: NameResolver
+    principal: str
+    denied: Mapping[bytes, KafkaError] = _NOTHING
+    withheld: Mapping[tuple[bytes, int], ErrorCode] = _NOTHING
+    asked: Mapping[Fact, bool] = _NOTHING
+
+
+def denied(rights: Rights, operation: Operation, parts: Iterable[Part]) -> Mapping[bytes, KafkaError]:
+    """The topics on which a client has no right to an operation."""
+    refused = rights.refused(operation, parts)
+    return dict.fromkeys(refused, REFUSED[ErrorCode.TOPIC_AUTHORIZATION_FAILED]) if refused else _NOTHING
+
+
+def plan(parts: Iterable[Part], rule: Rule, facts: Facts) -> list[Verdict]:
+    """The verdict for each of these partitions, in their order."""
+    view, resolver, _, denied, withheld, _ = facts
+    kinds, leader_of, passed = resolver.kinds, view.leader, rule.passed
+    verdicts: list[Verdict] = []
+    for part in parts:
+        topic, partition = part.topic, part.partition
+        if topic in denied:
+            verdict: Verdict = denied[topic]
+        elif withheld and (topic, partition) in withheld:
+            verdict = REFUSED[withheld[topic, partition]]
+        elif (kind := kinds[topic]) not in passed:
+            verdict = _apart(topic, partition, kind, rule, facts)
+        elif (verdict := leader_of(topic, partition)) == NO_LEADER:
+            verdict = _leaderless(topic, partition, facts)
+        verdicts.append(verdict)
+    return verdicts
+
+
+def only_leader(verdicts: list[Verdict]) -> int:
+    """The broker that all partitions go to under their own names, else `NO_LEADER`: the request is sent as it is."""
+    first = verdicts[0] if verdicts else NO_LEADER
+    return first if isinstance(first, int) and verdicts.count(first) == len(verdicts) else NO_LEADER
+
+
+class Routes(Generic[PartT]):
+    """The verdicts on a request, gathered. `by_leader`: what to read from each broker, one read for a partition that is
+    named several times: its last element counts, as at a broker. `refused`: partitions by error code; `missing`: the
+    topics of missing facts.
+    """
+
+    def __init__(self) -> None:
+        self.by_leader: dict[int, dict[tuple[bytes, int], Read[PartT]]] = {}
+        self.refused: dict[int, list[PartT]] = {}
+        self.missing: set[bytes] = set()
+
+    def add(self, parts: Iterable[PartT], verdicts: Iterable[Verdict]) -> None:
+        """Add the verdicts on some more partitions."""
+        for part, verdict in zip(parts, verdicts, strict=True):
+            if isinstance(verdict, int):
+                self.by_leader.setdefault(verdict, {})[part.topic, part.partition] = Read(part, part.topic)
+            elif isinstance(verdict, Source):
+                read = Read(part, verdict.log, verdict.topic_id)
+                self.by_leader.setdefault(verdict.leader, {})[part.topic, part.partition] = read
+            elif isinstance(verdict, Missing):
+                self.missing.add(verdict.topic)
+            else:
+                self.refused.setdefault(verdict.code, []).append(part)
+
+
+def _apart(topic: bytes, partition: int, kind: TopicKind, rule: Rule, facts: Facts) -> Verdict:
+    """The verdict for a topic of a kind that does not go to its own leaders."""
+    if (error := rule.refused.get(kind)) is not None:
+        return REFUSED[error.code] if facts.resolver.hides(topic, facts.principal) else error
+    source = source_of(topic, facts.principal, facts.resolver, facts.view)
+    if isinstance(source, ErrorCode):
+        return REFUSED[source]
+    leader = facts.view.leader(source.topic, partition)
+    if leader == NO_LEADER:
+        return _leaderless(source.topic, partition, facts)
+    return Source(leader, source.topic, source.topic_id.bytes)
+
+
+def _leaderless(log: bytes, partition: int, facts: Facts) -> Verdict:
+    answered = facts.asked.get(Fact.LEADER)
+    if answered is None:
+        return Missing(Fact.LEADER, log)
+    return REFUSED[facts.view.why_no_leader(log, partition) if answered else ErrorCode.LEADER_NOT_AVAILABLE]

@@ -1,0 +1,200 @@
+"""The plan of a request for leaders: the order of the checks, and that each partition is judged by itself."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import NamedTuple
+from uuid import UUID
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sidecar.cluster.resolver import ANYBODY, INTERNAL_PREFIX, NameResolver, Source, TopicKind
+from sidecar.cluster.view import NO_LEADER, ClusterView
+from sidecar.gateway import plan as planning
+from sidecar.gateway.plan import REFUSED, Fact, Facts, Missing, Routes, Rule, Verdict, only_leader, plan
+from sidecar.gateway.shadow_rules import ShadowRule
+from sidecar.protocol.errors import ErrorCode, KafkaError
+from sidecar.protocol.metadata import Broker, ClusterState, PartitionState, TopicState
+from sidecar.shadow.views import Read
+
+ALICE, BOB = "User:alice", "User:bob"
+INTERNAL = INTERNAL_PREFIX + b"c"
+NAMES = [b"orders", b"others", b"governed", b"audit", b"secret", b"making", INTERNAL, b"gone", b"not legal!"]
+"""`audit` and `secret` are shadows of `orders` and `others`, `making` is about to be one."""
+RULES = {name: Rule.of(rule) for name, rule in (("reads", ShadowRule.READ), ("changes", ShadowRule.REFUSED))}
+LOOKED_UP = {Fact.LEADER: True}
+DENIED = REFUSED[ErrorCode.TOPIC_AUTHORIZATION_FAILED]
+
+
+class Part(NamedTuple):
+    topic: bytes
+    partition: int = 0
+
+
+class Topic(NamedTuple):
+    """What Kafka has of a topic: its id, and the leader of each partition."""
+
+    number: int
+    leaders: tuple[int, ...]
+
+
+def resolver_of(*, closed: bool = False) -> NameResolver:
+    resolver = NameResolver()
+    resolver.set_policies(["governed"], [])
+    resolver.set_shadows(
+        {
+            b"audit": Source(b"orders", UUID(int=1), is_closed=closed),
+            b"secret": Source(b"others", UUID(int=1), frozenset({ALICE})),
+            b"making": None,
+        }
+    )
+    return resolver
+
+
+def view_of(topics: dict[bytes, Topic]) -> ClusterView:
+    view = ClusterView()
+    learn(view, topics)
+    return view
+
+
+def learn(view: ClusterView, topics: dict[bytes, Topic]) -> None:
+    found = tuple(
+        TopicState(
+            name.decode(), 0, UUID(int=topic.number), False,
+            tuple(PartitionState(index, 0, leader, 1) for index, leader in enumerate(topic.leaders)),
+        )
+        for name, topic in topics.items()
+    )  # fmt: skip
+    view.apply(ClusterState(0, (Broker(1, "a", 1), Broker(2, "b", 2)), "c", 1, found))
+
+
+ORDERS = {b"orders": Topic(1, (1, 2, NO_LEADER))}
+
+
+def verdict(part: Part, rule: Rule = RULES["reads"], topics: dict[bytes, Topic] = ORDERS, **facts: object) -> Verdict:
+    known: dict[str, object] = {"view": view_of(topics), "resolver": resolver_of(), "principal": ALICE} | facts
+    (found,) = plan([part], rule, Facts(**known))  # pyright: ignore[reportArgumentType]
+    return found
+
+
+def code(found: Verdict) -> int:
+    assert isinstance(found, KafkaError)
+    return found.code
+
+
+# Examples -------------------------------------------------------------------------------------------------------------
+
+
+def test_a_partition_goes_to_its_leader_and_a_shadows_to_its_sources() -> None:
+    assert [verdict(Part(b"orders", index)) for index in (0, 1)] == [1, 2]
+    assert verdict(Part(b"audit", 1)) == planning.Source(2, b"orders", UUID(int=1).bytes)
+    assert verdict(Part(b"governed"), topics={b"governed": Topic(1, (2,))}) == 2
+
+
+def test_what_an_api_refuses_is_refused_before_any_look_up() -> None:
+    assert [verdict(Part(name), RULES["changes"]) for name in (b"audit", INTERNAL)] == [
+        TopicKind.SHADOW.change_refused, TopicKind.INTERNAL.change_refused
+    ]  # fmt: skip
+    hidden = verdict(Part(b"secret"), RULES["changes"], principal=BOB)
+    assert hidden is DENIED, "nothing says that there is a shadow"
+
+
+@pytest.mark.parametrize("rule", RULES.values(), ids=RULES)
+@pytest.mark.parametrize("name", NAMES)
+def test_rights_come_first(rule: Rule, name: bytes) -> None:
+    refused = {"denied": {name: DENIED}, "withheld": {(name, 0): ErrorCode.INVALID_REQUEST}}
+    assert verdict(Part(name), rule, **refused) is DENIED
+
+
+def test_a_withheld_partition_is_refused_alone() -> None:
+    withheld = {(b"orders", 0): ErrorCode.INVALID_REQUEST, (b"audit", 0): ErrorCode.INVALID_REQUEST}
+    assert [code(verdict(Part(name), withheld=withheld)) for name in (b"orders", b"audit")] == [42, 42]
+    assert verdict(Part(b"orders", 1), withheld=withheld) == 2
+
+
+def test_a_shadow_is_read_by_those_whom_it_allows_from_the_topic_that_it_was_made_for() -> None:
+    again, closed = {b"orders": Topic(2, (1,))}, resolver_of(closed=True)
+    assert code(verdict(Part(b"secret"), principal=BOB)) == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    assert code(verdict(Part(b"audit"), topics=again)) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert code(verdict(Part(b"audit"), resolver=closed)) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert code(verdict(Part(b"making"))) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def test_a_leader_is_looked_up_once_by_the_name_of_the_log() -> None:
+    assert verdict(Part(b"orders", 2)) == Missing(Fact.LEADER, b"orders")
+    assert verdict(Part(b"audit", 2)) == Missing(Fact.LEADER, b"orders")
+    assert verdict(Part(b"secret")) == Missing(Fact.LEADER, b"others")
+    assert [code(verdict(Part(b"orders", index), asked=LOOKED_UP)) for index in (2, 3)] == [5, 3]
+    assert [code(verdict(Part(b"orders", index), asked={Fact.LEADER: False})) for index in (2, 3)] == [5, 5]
+
+
+def test_a_request_goes_as_it_is_if_all_partitions_have_one_leader_and_their_own_names() -> None:
+    assert only_leader([1, 1, 1]) == 1
+    others: list[Verdict] = [2, planning.Source(1, b"orders", b"1"), Missing(Fact.LEADER, b"gone"), DENIED]
+    for other in others:
+        assert [only_leader(verdicts) for verdicts in ([other, 1], [1, other])] == [NO_LEADER] * 2
+    assert [only_leader(verdicts) for verdicts in ([], *([other] for other in others[1:]))] == [NO_LEADER] * 4
+
+
+def test_routes_have_a_partition_that_is_named_twice_once() -> None:
+    routes, asked = Routes[Part](), [Part(b"orders"), Part(b"orders"), Part(b"others"), Part(b"audit", 1), Part(b"x")]
+    routes.add(asked, [1, 1, DENIED, planning.Source(1, b"orders", b"id"), Missing(Fact.LEADER, b"x")])
+    audit, orders = Part(b"audit", 1), Part(b"orders")
+    assert routes.by_leader == {1: {orders: Read(orders, b"orders"), audit: Read(audit, b"orders", b"id")}}
+    assert (routes.refused, routes.missing) == ({29: [Part(b"others")]}, {b"x"})
+
+
+# Properties -----------------------------------------------------------------------------------------------------------
+
+topics = st.dictionaries(
+    st.sampled_from(NAMES[:-2]),
+    st.builds(
+        Topic, st.integers(1, 2), st.lists(st.sampled_from([1, 2, NO_LEADER]), min_size=1, max_size=3).map(tuple)
+    ),
+)
+requests = st.lists(st.builds(Part, st.sampled_from(NAMES), st.integers(0, 3)), max_size=12)
+facts = st.builds(
+    Facts,
+    topics.map(view_of),
+    st.builds(resolver_of, closed=st.booleans()),
+    st.sampled_from([ALICE, BOB, ANYBODY]),
+    st.dictionaries(st.sampled_from(NAMES), st.just(DENIED), max_size=3),
+    st.dictionaries(st.tuples(st.sampled_from(NAMES), st.integers(0, 3)), st.just(ErrorCode.INVALID_REQUEST)),
+    st.sampled_from([{}, LOOKED_UP, {Fact.LEADER: False}]),
+)
+rules = st.sampled_from([*RULES.values()])
+
+
+@given(requests, rules, facts, st.lists(st.integers(0, 12), max_size=3))
+def test_the_plan_of_the_whole_is_that_of_its_parts(
+    request: list[Part], rule: Rule, known: Facts, cuts: list[int]
+) -> None:
+    ends = [0, *sorted(cuts), len(request)]
+    assert plan(request, rule, known) == [
+        verdict for first, end in pairwise(ends) for verdict in plan(request[first:end], rule, known)
+    ]
+
+
+@given(requests, rules, facts, facts)
+def test_a_refusal_by_rights_shows_nothing_of_the_topic(
+    request: list[Part], rule: Rule, known: Facts, otherwise: Facts
+) -> None:
+    """Neither whether it exists, nor of what kind it is, nor whether it was looked up."""
+    otherwise = otherwise._replace(denied=known.denied)
+    for part, *verdicts in zip(request, plan(request, rule, known), plan(request, rule, otherwise), strict=True):
+        assert part.topic not in known.denied or verdicts == [DENIED, DENIED]
+
+
+@given(requests, rules, topics, st.sets(st.sampled_from(NAMES)), facts)
+def test_a_plan_with_the_missing_facts_is_that_of_complete_facts(
+    request: list[Part], rule: Rule, there: dict[bytes, Topic], unknown: set[bytes], known: Facts
+) -> None:
+    known = known._replace(view=view_of({name: it for name, it in there.items() if name not in unknown}), asked={})
+    routes = Routes[Part]()
+    routes.add(request, plan(request, rule, known))
+    learn(known.view, {name: it for name, it in there.items() if name in routes.missing})
+    complete = known._replace(view=view_of(there), asked=LOOKED_UP)
+    assert plan(request, rule, known._replace(asked=LOOKED_UP)) == plan(request, rule, complete)
+    assert not any(isinstance(found, Missing) for found in plan(request, rule, complete))
