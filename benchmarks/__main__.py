@@ -39,7 +39,7 @@ from sidecar.local.errors import LocalError
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "bench-results"
-DOCUMENT = ROOT / "docs" / "performance.md"
+DOCUMENT = ROOT / "docs" / "operate" / "performance.md"
 FANOUT = "fanout"
 GROUPS = "groups"
 
@@ -198,7 +198,7 @@ def _parser() -> argparse.ArgumentParser:
         "--every", type=float, metavar="SECONDS", help="for fanout: a record every so many seconds (default 1)"
     )
     parser.add_argument("--json", metavar="FILE", help="where the figures go (default bench-results/TIME.json)")
-    parser.add_argument("--write-docs", action="store_true", help="put the tables into docs/performance.md")
+    parser.add_argument("--write-docs", action="store_true", help="put the tables into docs/operate/performance.md")
     return parser
 
 

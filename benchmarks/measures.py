@@ -124,4 +124,4 @@ AIMS: Final = (
     Aim("one record to one reader: p50 + 120 µs", Target.UNGOVERNED, "pair_p50", Figure.AGAINST_DIRECT, at_most=120),
     Aim("peak of resident memory ≤ 60 MiB", None, PEAK_MEMORY, Figure.VALUE, at_most=60),
 )
-"""Ahead of the Kafka proxies measured on the same machine (docs/performance.md)."""
+"""Ahead of the Kafka proxies measured on the same machine (docs/operate/performance.md)."""

@@ -1,4 +1,4 @@
-"""A run for people and for later: the table, the same as JSON, and the generated part of docs/performance.md."""
+"""A run for people and for later: the table, the same as JSON, the generated part of docs/operate/performance.md."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def terminal(results: Results, around: dict[str, Any]) -> str:
 
 
 def document(results: Results, around: dict[str, Any]) -> str:
-    """The generated part of docs/performance.md."""
+    """The generated part of docs/operate/performance.md."""
     summary, verdicts = _judged(results)
     parts = [
         markdown(rows(summary)),

@@ -1,4 +1,4 @@
-"""A run for people and for later: the table, the same as JSON, and its part of docs/performance.md."""
+"""A run for people and for later: the table, the same as JSON, and its part of docs/operate/performance.md."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def terminal(results: Results, around: dict[str, Any]) -> str:
 
 
 def document(results: Results, around: dict[str, Any]) -> str:
-    """The generated part of docs/performance.md."""
+    """The generated part of docs/operate/performance.md."""
     return "\n\n".join([markdown(rows(results)), _conditions(results, around), markdown(aims(results))])
 
 

@@ -1,4 +1,4 @@
-"""A run for people and for later: the tables, the same as JSON, and their part of docs/performance.md."""
+"""A run for people and for later: the tables, the same as JSON, and their part of docs/operate/performance.md."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def terminal(results: Results, around: dict[str, Any]) -> str:
 
 
 def document(results: Results, around: dict[str, Any]) -> str:
-    """For docs/performance.md."""
+    """For docs/operate/performance.md."""
     tables = (markdown(each) for each in (times(results), counting(results), aims(results)))
     return "\n\n".join([*tables, _conditions(results, around)])
 

@@ -1,4 +1,4 @@
-"""A run for people and for later: the tables, the same as JSON, and its part of docs/performance.md."""
+"""A run for people and for later: the tables, the same as JSON, and its part of docs/operate/performance.md."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def terminal(results: Results, around: dict[str, Any]) -> str:
 
 
 def document(results: Results, around: dict[str, Any]) -> str:
-    """For docs/performance.md."""
+    """For docs/operate/performance.md."""
     return "\n\n".join([markdown(jobs(results)), markdown(exports(results)), _conditions(results, around)])
 
 

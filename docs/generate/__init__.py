@@ -23,7 +23,7 @@ PAGES: Final[dict[str, Callable[[], str]]] = {
     "reference/metrics.md": metrics.page,
     "reference/sdk.md": sdk.page,
     "reference/settings.md": settings.page,
-    "licences.md": licences.page,
+    "reference/licences.md": licences.page,
     "../deploy/sidecar.schema.json": settings_file.schema,
     "../deploy/sidecar.toml": settings_file.example,
     "../deploy/helm/kafka-sidecar/rules.yaml": chart.rules,

@@ -25,7 +25,7 @@ _BEFORE: Final = """
 
 
 _SHADOWS: Final = """
-    How a node treats a request that names a [shadow topic](../shadow-topics.md). A request of an API without a rule
+    How a node treats a request that names a [shadow topic](../use/shadow-topics.md). A request of an API without a rule
     is refused.
     """
 

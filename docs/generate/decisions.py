@@ -11,8 +11,8 @@ from docs.generate import markdown
 _FOLDER: Final = Path(__file__).resolve().parents[1] / "decisions"
 _BEFORE: Final = """
     Each page has one decision that a newcomer would question: its context, what was decided, what follows from it, and
-    what was rejected and why. A page changes when its decision changes. [Why, and when not](../why.md) compares the
-    product with alternatives; [architecture](../architecture.md) describes the parts.
+    what was rejected and why. A page changes when its decision changes. [Why, and when not](../start/why.md) compares
+    the product with alternatives; [architecture](../internals/architecture.md) describes the parts.
     """
 
 

@@ -1,4 +1,4 @@
-"""docs/licences.md: what the sidecar is installed with and under which terms, from the pins and the packages' metadata.
+"""docs/reference/licences.md: what the sidecar is installed with, under which terms; from pins and packages' metadata.
 
 Says what packages say of themselves; judges nothing.
 """
@@ -46,7 +46,7 @@ _RUN: Final = (
 )
 
 _BEFORE: Final = """
-    The sidecar itself is under the Apache License 2.0 ([LICENSE](../LICENSE)). It contains no source code of others.
+    The sidecar itself is under the Apache License 2.0 ([LICENSE](../../LICENSE)). It contains no source code of others.
     The tables say what the packages state about themselves.
     """
 _BEHIND: Final = """

@@ -39,7 +39,7 @@ _BEFORE: Final = """
     dist/kafka_sidecar-*.whl` (no package is published yet). Needs Python 3.11 or newer; fully typed (`py.typed`).
 
     Where Kafka's ACLs are enforced, an `ExclusiveProducer` needs WRITE and ALTER on its topic, in every mode: it names
-    the generation of its claim ([what clients may do](../access.md); with `SIDECAR_TAKE_OVER_OPERATION=WRITE`
+    the generation of its claim ([what clients may do](../operate/access.md); with `SIDECAR_TAKE_OVER_OPERATION=WRITE`
     WRITE is enough).
 
     In addition to an ordinary client, the classes own a topic before they write, report its loss even while idle, and

@@ -1,7 +1,7 @@
 """The audit log of the admin port: one event `audit` for each act, done or not, and for reads that are refused.
 
-Its fields are a stable interface (docs/access.md): who, from where, which act on what, with what result. Never a token,
-a password or a record.
+Its fields are a stable interface (docs/operate/access.md): who, from where, which act on what, with what result.
+Never a token, a password or a record.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@ marks and in the client's order, once its outcome is known.
 
 After a record is dropped, the sequences that Kafka sees differ from the client's. So the node checks the client's
 sequences itself (`ClientOrder`, pure). It refuses a gap with 45 OUT_OF_ORDER_SEQUENCE_NUMBER before it reads any id, as
-Kafka would (KIP-98). Without that check librdkafka reports overtaken batches as delivered (docs/architecture.md,
-"Sequences").
+Kafka would (KIP-98). Without that check librdkafka reports overtaken batches as delivered
+(docs/internals/architecture.md, "Sequences").
 """
 
 from __future__ import annotations

@@ -9,7 +9,8 @@ dropped as a duplicate (apache/pulsar#5218).
 `covered` is the offset before which these marks include every record. An append in flight can only be written behind
 the records that were in the log when it was sent.
 
-With 10,000 names, each name takes some 90 bytes (docs/performance.md); the names themselves are shared by partitions.
+With 10,000 names, each name takes some 90 bytes (docs/operate/performance.md); the names themselves are shared by
+partitions.
 """
 
 from __future__ import annotations

@@ -12,7 +12,8 @@ The second and third are bounded. A forgotten session is bound again by the next
 request may name the producer id of another client as long as nobody has written under it. While its connection is open,
 no other client may claim for that producer id, except the one that Kafka gave it to; no other principal may while it
 owns a free string or a reader claim (`ClaimTable.is_anothers`). Where clients do not authenticate,
-all have one principal, and a client with the client.id of another passes for it: docs/guarantees.md says what follows.
+all have one principal, and a client with the client.id of another passes for it: docs/reference/guarantees.md says what
+follows.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Many readers at the end of a log share one long poll (docs/shadow-topics.md).
+"""Many readers at the end of a log share one long poll (docs/use/shadow-topics.md).
 
 `crowd` counts the readers of each partition (pure) · `question` what a reader asks (pure) · `ends` one poll, and the
 ends of logs · `tails` the polls for waiting readers · `waiting` how long readers wait, and in which order they are

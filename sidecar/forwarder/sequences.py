@@ -1,4 +1,4 @@
-"""A batch on its way, and the sequence that it is stamped with. Pure: docs/architecture.md "Sequences" has the theory.
+"""A batch on its way, and its stamped sequence. Pure: docs/internals/architecture.md "Sequences" has the theory.
 
 Kafka judges gaps, repeats and order (KIP-98): a stamped sequence is the client's minus a base that is constant for
 one slot epoch and partition, so every verdict of the broker about the stamped sequence holds for the client's. The

@@ -1,5 +1,5 @@
-"""How a request that names a shadow topic is handled (PIP-180; docs/shadow-topics.md). Every API's row has such a rule,
-and whether a topic is refused to its clients is decided here.
+"""How a request that names a shadow topic is handled (PIP-180; docs/use/shadow-topics.md). Every API's row has such a
+rule, and whether a topic is refused to its clients is decided here.
 """
 
 from enum import Enum

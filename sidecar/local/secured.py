@@ -29,7 +29,7 @@ REDIS_RIGHTS = (
     " +eval +evalsha +script|load +get +set +del +exists +hget +hset +hdel +hgetall +hkeys +hexists +hmget +zadd +zrem"
     " +zscore +zrangebyscore"
 )
-"""The commands that a node uses in Redis (docs/operations.md)."""
+"""The commands that a node uses in Redis (docs/operate/operations.md)."""
 
 
 class Secrets:

@@ -9,7 +9,7 @@ longer than about 50 ms, or make it store much more than the bytes that it recei
 - Records are opened only for a client that may write them. A small batch is opened at once, a large one by a thread:
   codecs work without Python's lock (`BATCH_AT_ONCE_BYTES`).
 
-Settings change some of these (`BOUNDS`). Measurements: docs/performance.md, "What one frame may cost".
+Settings change some of these (`BOUNDS`). Measurements: docs/operate/performance.md, "What one frame may cost".
 """
 
 from typing import Final

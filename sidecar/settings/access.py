@@ -1,5 +1,5 @@
 """Settings of the admin port, of connections to brokers, and of what clients may do (CONTRACT, Admin port;
-docs/operations.md; docs/access.md). What is wrong with them together is in `misfits`.
+docs/operate/operations.md; docs/operate/access.md). What is wrong with them together is in `misfits`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""docs/clients.md, Debezium: a task of Kafka Connect that was left behind writes nothing behind its successor."""
+"""docs/use/clients.md, Debezium: a task of Kafka Connect that was left behind writes nothing behind its successor."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""docs/leadership.md: processes elect a leader with unmodified clients; the programs are those of examples/clients."""
+"""docs/use/leadership.md: processes elect a leader with unmodified clients, by the programs of examples/clients."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ Start = Callable[..., Program]
 def leader(unique: Unique, rest: Rest, node: NodeProcess, services: Services) -> Iterator[str]:
     """The topic whose owner leads, made by the command of the page."""
     topic = unique("leader")
-    [command] = [block.text for block in page("docs/leadership.md").blocks if block.language == "sh"]
+    [command] = [block.text for block in page("docs/use/leadership.md").blocks if block.language == "sh"]
     words = shlex.split(command.replace("scheduler", topic))
     done = run([sys.executable, "-m", *words], node, services)
     assert done.returncode == 0, done.stderr

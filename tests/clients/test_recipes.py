@@ -1,4 +1,4 @@
-"""docs/clients.md: each client library does with the page's settings what the page says.
+"""docs/use/clients.md: each client library does with the page's settings what the page says.
 
 The programs, examples/clients, are in the languages of their libraries: what they print is what their users see.
 """

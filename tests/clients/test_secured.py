@@ -1,7 +1,7 @@
 """Each client over SASL_SSL, with each mechanism that it has: through a node that relays logins to a broker with ACLs,
 and that logs in there itself over SASL_SSL.
 
-The programs are those of docs/clients.md with the settings of a secured Kafka added (`secured_recipes`).
+The programs are those of docs/use/clients.md with the settings of a secured Kafka added (`secured_recipes`).
 """
 
 from __future__ import annotations

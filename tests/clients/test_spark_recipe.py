@@ -1,4 +1,4 @@
-"""docs/clients.md, Spark: its Kafka sink as an exclusive, deduplicated producer, its source as a reader of a shadow."""
+"""docs/use/clients.md, Spark: its Kafka sink as an exclusive, deduplicated producer, its source reads a shadow."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The stories of docs/guarantees.md, event by event: see `transcript` and the texts beside it."""
+"""The stories of docs/reference/guarantees.md, event by event: see `transcript` and the texts beside it."""
 
 from __future__ import annotations
 

@@ -144,7 +144,7 @@ class Evidence:
 
     def fenced(self, sent: Sent) -> list[Record]:
         """As `copies`, but for what was written to a topic that was created anew before a node had seen that: it is in
-        nobody's epoch (`docs/guarantees.md`, A topic deleted and created again).
+        nobody's epoch (`docs/reference/guarantees.md`, A topic deleted and created again).
         """
         begin = self.unfenced.get((sent.topic, sent.partition), 0)
         found = self.copies(sent)

@@ -289,8 +289,8 @@ async def _set_policy(play: Play, number: int, topic: str, change: Any) -> None:
 
 
 def accept_loss(play: Play, topic: str) -> None:
-    """An operator decides that a topic goes on although ids of it cannot be known (docs/deduplication.md): its policy
-    goes without sequence ids, and then with them.
+    """An operator decides that a topic goes on although ids of it cannot be known (docs/use/deduplication.md): its
+    policy goes without sequence ids, and then with them.
     """
     policy(play, topic, deduplication=False)
     play.world.loop.at(None, play.world.now + _DECIDES_S, lambda: policy(play, topic, deduplication=True))

@@ -4,7 +4,7 @@ Records go by retention, DeleteRecords and compaction; replicas are rebuilt from
 producers what that says; a topic goes, and another one comes under its name.
 
 What a node cannot know beforehand is left out: records of topics with sequence ids are deleted through nodes alone
-(`docs/deduplication.md`), and such a topic is compacted before clients come.
+(`docs/use/deduplication.md`), and such a topic is compacted before clients come.
 """
 
 from __future__ import annotations

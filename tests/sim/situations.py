@@ -106,7 +106,7 @@ SITUATIONS: Final[Mapping[str, Mapping[str, str]]] = {
         "source changed": "a read of a shadow is void: its source was created anew meanwhile",
         "reader severed": "connections of waiting readers are closed, as what they read is another's now",
     },
-    "[Upgrade](operations.md#restart-and-upgrade)": {
+    "[Upgrade](../operate/operations.md#restart-and-upgrade)": {
         "two releases": "nodes of the last release and of today's serve beside each other",
         "goes to today's": "a node of today's takes what a node of the last release served",
         "goes back": "a node of the last release takes what a node of today's served",
@@ -118,7 +118,7 @@ SITUATIONS: Final[Mapping[str, Mapping[str, str]]] = {
         "a minute": "a history lasts a minute of virtual time, or longer",
     },
 }  # fmt: skip
-"""Name and sentence, by the chapter that has their rules, as a link from docs/testing.md."""
+"""Name and sentence, by the chapter that has their rules, as a link from docs/internals/testing.md."""
 
 NAMES: Final = tuple(name for chapter in SITUATIONS.values() for name in chapter)
 

@@ -1,4 +1,4 @@
-"""The way of a batch that docs/architecture.md lists is the one that it goes."""
+"""The way of a batch that docs/internals/architecture.md lists is the one that it goes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tests.sim.ways import way
 
-_PAGE = Path(__file__).parents[2] / "docs" / "architecture.md"
+_PAGE = Path(__file__).parents[2] / "docs" / "internals" / "architecture.md"
 
 
 def test_the_page_names_the_modules_that_a_governed_batch_crosses() -> None:

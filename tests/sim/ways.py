@@ -1,5 +1,5 @@
 """Which modules of the product a batch of a governed topic's owner crosses: `python -m tests.sim.ways` prints them, in
-the order in which they come into play. docs/architecture.md has the list, and `test_ways.py` compares it with a run.
+the order in which they come into play. docs/internals/architecture.md has the list, `test_ways.py` compares both.
 
 A world with one node writes several batches. Every function of the product that the node calls between the request and
 its answer is seen (`sys.setprofile`), and what ran each time counts: heartbeats and other loops run now and then. Not

@@ -32,7 +32,7 @@ async def check_redis(settings: Settings) -> list[Finding]:
     took = (time.perf_counter() - began) * 1000
     found = [ok("redis", f"{store.address}: {info.name} {info.version}, noeviction, answers in {took:.0f} ms")]
     found += [
-        warn("redis", text, "see docs/operations.md; the contents of Redis come back from Kafka")
+        warn("redis", text, "see docs/operate/operations.md; the contents of Redis come back from Kafka")
         for text in info.warnings
     ]
     return found

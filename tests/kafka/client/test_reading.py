@@ -26,7 +26,7 @@ from tests.nodes import NodeProcess
 from tests.rest import Rest, govern
 from tests.services import Services
 
-PAGE = Path(__file__).resolve().parents[3] / "docs" / "shadow-topics.md"
+PAGE = Path(__file__).resolve().parents[3] / "docs" / "use" / "shadow-topics.md"
 
 
 def write(services: Services, topic: str, *values: str, partition: int = 0, transaction: str = "") -> None:

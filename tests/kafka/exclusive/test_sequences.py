@@ -97,7 +97,7 @@ def test_a_plain_batch_that_kafka_refuses_leaves_no_gap(services: Services, rest
 
 
 def test_refused_sequences_count_as_used(topic: str, connect: Connect, rest: Rest) -> None:
-    """aiokafka never restarts its numbering after 44 (see docs/guarantees.md)."""
+    """aiokafka never restarts its numbering after 44 (see docs/reference/guarantees.md)."""
     owner, later = connect("owner"), connect("later")
     owner.send(topic, b"a", sequence=0)
     assert [later.send(topic, b"x", sequence=i).error for i in range(3)] == [REFUSED] * 3

@@ -1,4 +1,4 @@
-"""What Kafka does with a fenced writer, shown on a real broker (docs/architecture.md, Fencing)."""
+"""What Kafka does with a fenced writer, shown on a real broker (docs/internals/architecture.md, Fencing)."""
 
 from __future__ import annotations
 

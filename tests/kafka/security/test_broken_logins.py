@@ -1,7 +1,7 @@
 """Logins that break off or turn to garbage, wrong logins where the node itself decides, and secrets that change.
 
-`docs/testing.md` has the table of all cells: mechanism, side, and what is wrong; these are those that `test_refusals`,
-`test_listener`, `test_key_sets` and `test_nodes_at_brokers` do not have.
+`docs/internals/testing.md` has the table of all cells: mechanism, side, and what is wrong; these are those that
+`test_refusals`, `test_listener`, `test_key_sets` and `test_nodes_at_brokers` do not have.
 """
 
 # pyright: reportPrivateImportUsage=false

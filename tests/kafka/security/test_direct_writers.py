@@ -1,5 +1,5 @@
-"""What keeps a producer from writing to a broker directly, as docs/live-topic.md says: Kafka's ACLs, and users whom
-brokers do not know.
+"""What keeps a producer from writing to a broker directly, as docs/operate/live-topic.md says: Kafka's ACLs, and users
+whom brokers do not know.
 """
 
 # pyright: reportPrivateImportUsage=false

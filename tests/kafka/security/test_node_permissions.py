@@ -1,4 +1,4 @@
-"""The ACLs that docs/deploy.md lists let a node do everything: each rule of its table is set, and no other."""
+"""The ACLs that docs/operate/deploy.md lists let a node do everything: each rule of its table is set, and no other."""
 
 # pyright: reportPrivateImportUsage=false
 
@@ -18,7 +18,7 @@ from tests.rest import Rest, govern
 from tests.services import Services
 from tests.wait import wait_for
 
-PAGE = Path(__file__).parents[3] / "docs" / "deploy.md"
+PAGE = Path(__file__).parents[3] / "docs" / "operate" / "deploy.md"
 USER = "permitted"
 KINDS = {
     "--topic": ResourceType.TOPIC,

@@ -62,8 +62,8 @@ DOCUMENTED = re.compile(r"ACL SETUSER sidecar on >PASSWORD (.+)")
 
 
 def documented_rights() -> list[str]:
-    """What docs/operations.md says that the user of the nodes needs."""
-    page = Path(__file__).parents[3] / "docs" / "operations.md"
+    """What docs/operate/operations.md says that the user of the nodes needs."""
+    page = Path(__file__).parents[3] / "docs" / "operate" / "operations.md"
     found = DOCUMENTED.search(page.read_text())
     assert found is not None
     return found[1].split()

@@ -134,7 +134,7 @@ class Talk(ABC):
         return self.ask(self.coordinator(transactional_id), 26, 3, fields)["error_code"]
 
     def fence(self, transactional_id: str, topic: str, *partitions: int) -> tuple[int, int]:
-        """A node's fence (docs/architecture.md, Fencing): InitProducerId, then an empty transaction, aborted."""
+        """A node's fence (docs/internals/architecture.md, Fencing): InitProducerId, an empty aborted transaction."""
         error, pid, epoch = self.init(transactional_id)
         assert not error
         assert self.add(transactional_id, pid, epoch, topic, *partitions) == 0

@@ -68,7 +68,7 @@ def test_the_commands_and_the_program_of_the_readme_do_what_it_says(
     assert (done.stdout.splitlines(), done.stderr) == (wanted, "")
 
 
-PASTED = [block for block in page("docs/clients.md").blocks if "def make_producer" in block.text]
+PASTED = [block for block in page("docs/use/clients.md").blocks if "def make_producer" in block.text]
 CALLS = {
     False: """
 producer = make_producer("{bootstrap}", "billing")

@@ -1,4 +1,4 @@
-"""docs/clients.md: what real producers do when an exclusive topic refuses, deposes or delays them."""
+"""docs/use/clients.md: what real producers do when an exclusive topic refuses, deposes or delays them."""
 
 # pyright: reportPrivateImportUsage=false, reportOptionalMemberAccess=false
 
@@ -230,7 +230,7 @@ def test_a_library_shows_or_hides_the_reason_as_the_page_says(name: str, ground:
     rival = ground.client(ROWS[name], "rival")
     assert rival.send(topic) == ROWS[name].refused
     assert SAID[name] in rival.said
-    shown = page("docs/clients.md").text.replace("producer: billing", "producer: owner")
+    shown = page("docs/use/clients.md").text.replace("producer: billing", "producer: owner")
     assert SAID[name] in shown
     assert ("existing exclusive producer" in rival.said) == (name == "kafka-python-plain")
 

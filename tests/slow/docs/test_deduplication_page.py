@@ -1,4 +1,4 @@
-"""`docs/deduplication.md` as a newcomer runs it: the producer of the page, twice, then what the node tells."""
+"""`docs/use/deduplication.md` as a newcomer runs it: the producer of the page, twice, then what the node tells."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.nodes import NodeProcess
 from tests.services import Services
 from tests.slow.docs.test_unserved import ask
 
-PAGE = Path(__file__).resolve().parents[3] / "docs" / "deduplication.md"
+PAGE = Path(__file__).resolve().parents[3] / "docs" / "use" / "deduplication.md"
 
 
 def program_of(kind: str, node: NodeProcess, topic: str) -> str:

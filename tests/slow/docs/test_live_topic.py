@@ -1,4 +1,4 @@
-"""docs/live-topic.md: its steps in its order, with its programs, on a topic that is written all the time."""
+"""docs/operate/live-topic.md: its steps in its order, with its programs, on a topic that is written all the time."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.topics import create_topic
 from tests.unit.docs.pages import page
 from tests.wait import wait_for
 
-PAGE = page("docs/live-topic.md")
+PAGE = page("docs/operate/live-topic.md")
 PARTITIONS = 3
 Commands = Callable[[str], list[str]]
 

@@ -1,4 +1,4 @@
-"""docs/quick-start.md: a newcomer who does what it says, in its order, sees what it says."""
+"""docs/start/quick-start.md: a newcomer who does what it says, in its order, sees what it says."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.wait import wait_for
 
 pytestmark = pytest.mark.smoke
 
-PAGE = page("docs/quick-start.md")
+PAGE = page("docs/start/quick-start.md")
 BLOCKS = [block for block in PAGE.blocks if block.comment in ("runs", "prints")]
 
 

@@ -31,7 +31,7 @@ def test_every_program_is_here_and_on_both_pages() -> None:
     files = {path.stem for path in EXAMPLES.glob("*.py")} - {"common"}
     assert files == set(PROGRAMS)
     assert set(re.findall(r"^\| \[\w+\.py\]\((\w+)\.py\)", (EXAMPLES / "README.md").read_text(), re.MULTILINE)) == files
-    titles = re.findall(r"^## (.+)$", (EXAMPLES.parent / "docs/recipes.md").read_text(), re.MULTILINE)
+    titles = re.findall(r"^## (.+)$", (EXAMPLES.parent / "docs/use/recipes.md").read_text(), re.MULTILINE)
     assert {title.lower().replace(" ", "_") for title in titles} == files
 
 

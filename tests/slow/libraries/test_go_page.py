@@ -1,4 +1,4 @@
-"""docs/go.md: its programs compile as they stand, and do what the page says."""
+"""docs/use/go.md: its programs compile as they stand, and do what the page says."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def home(tmp_path: Path) -> Path:
 
 def run(home: Path, index: int, node: NodeProcess, **words: str) -> list[str]:
     """What a program of the page prints, with other words in it."""
-    text = [block.text for block in page("docs/go.md").blocks if block.language == "go"][index]
+    text = [block.text for block in page("docs/use/go.md").blocks if block.language == "go"][index]
     for word, other in {"127.0.0.1:19092": node.bootstrap, **words}.items():
         assert f'"{word}"' in text
         text = text.replace(f'"{word}"', f'"{other}"')

@@ -1,4 +1,4 @@
-"""docs/java.md: its programs compile as they stand, and do what the page says."""
+"""docs/use/java.md: its programs compile as they stand, and do what the page says."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _PATIENCE_S = 60.0
 def run(library: Path, kafka_jars: Jars, tmp_path: Path, node: NodeProcess) -> Run:
     """`run("Billing", ledger=topic)`: what that program of the page prints, with other words in it."""
     java, programs = find_java(), {}
-    for block in page("docs/java.md").blocks:
+    for block in page("docs/use/java.md").blocks:
         if block.language == "java":
             [name] = re.findall(r"^public final class (\w+)", block.text, re.MULTILINE)
             programs[name] = block.text.replace("127.0.0.1:19092", node.bootstrap)

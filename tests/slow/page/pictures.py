@@ -1,4 +1,4 @@
-"""`python -m tests.slow.page.pictures`: the pictures of docs/page.md, from a cluster started for them."""
+"""`python -m tests.slow.page.pictures`: the pictures of docs/operate/page.md, from a cluster started for them."""
 
 from __future__ import annotations
 

@@ -80,7 +80,7 @@ def acls() -> set[tuple[str, str, str, str]]:
 
 
 def test_strimzi_grants_the_nodes_what_the_page_says_and_no_more():
-    page = (ROOT / "docs" / "deploy.md").read_text(encoding="utf-8").partition("### ACLs of the node")[2]
+    page = (ROOT / "docs" / "operate" / "deploy.md").read_text(encoding="utf-8").partition("### ACLs of the node")[2]
     kinds = {"topic": "topic", "transactional-id": "transactionalId", "group": "group", "cluster": "cluster"}
     wanted: set[tuple[str, str, str, str]] = set()
     for options in re.findall(r"\| `(--operation [^`]*)` \|", page):

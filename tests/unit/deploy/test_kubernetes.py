@@ -16,7 +16,7 @@ from sidecar.settings import load as load_settings
 from tests.unit.deploy import manifests as kubernetes
 from tests.unit.deploy.files import KUBERNETES, SETTINGS, load_yaml
 
-DRAIN_S = 15  # docs/operations.md, "Restart and upgrade"
+DRAIN_S = 15  # docs/operate/operations.md, "Restart and upgrade"
 APPLICATION = "application"
 ADMIN, CLIENTS = 18080, 19092
 

@@ -1,4 +1,4 @@
-"""docs/clients.md and docs/leadership.md show parts of programs, and those are the programs that tests/clients runs."""
+"""docs/use/clients.md and docs/use/leadership.md show parts of the programs that tests/clients runs."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ import pytest
 from tests.unit.docs.pages import ROOT, Block, page
 
 PROGRAMS = ROOT / "examples" / "clients"
-PAGE = page("docs/clients.md")
+PAGE = page("docs/use/clients.md")
 LANGUAGES = {"java": "java", "python": "py", "js": "js", "go": "go", "properties": "properties"}
 BY_HAND = "client.id=billing;mode=wait_for_exclusive"
 """Settings of Java as a file: what java/Recipe.java has in code."""
 SHOWN = [block for block in PAGE.blocks if BY_HAND not in block.text]
-LEADING = [block for block in page("docs/leadership.md").blocks if block.language in LANGUAGES]
+LEADING = [block for block in page("docs/use/leadership.md").blocks if block.language in LANGUAGES]
 
 
 def programs(language: str) -> list[str]:

@@ -43,7 +43,7 @@ def test_every_name_of_the_client_library_is_described() -> None:
 
 
 def test_every_pinned_package_has_a_licence() -> None:
-    page = generated("licences.md")
+    page = generated("reference/licences.md")
     pinned = licences.pins("runtime.txt")
 
     assert [name for name, version in pinned.items() if f"| {name} | {version} | " not in page] == []

@@ -10,8 +10,8 @@ import pytest
 
 from sidecar.settings.limits import Limits
 
-_DEPLOY = Path("docs/deploy.md").read_text(encoding="utf-8")
-_TESTING = Path("docs/testing.md").read_text(encoding="utf-8")
+_DEPLOY = Path("docs/operate/deploy.md").read_text(encoding="utf-8")
+_TESTING = Path("docs/internals/testing.md").read_text(encoding="utf-8")
 
 
 def rows(page: str) -> dict[str, str]:

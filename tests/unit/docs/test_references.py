@@ -34,7 +34,9 @@ each_page = pytest.mark.parametrize("found", OURS, ids=lambda found: found.name)
 
 
 def test_there_are_pages() -> None:
-    assert {"README.md", "docs/guarantees.md", "docs/operations.md"} <= {found.name for found in PAGES}
+    assert {"README.md", "docs/reference/guarantees.md", "docs/operate/operations.md"} <= {
+        found.name for found in PAGES
+    }
 
 
 # Links ----------------------------------------------------------------------------------------------------------------
@@ -71,7 +73,7 @@ def test_links_lead_somewhere(found: Page) -> None:
 
 
 def test_a_link_that_leads_nowhere_is_found() -> None:
-    lost = Page(ROOT / "docs" / "not-there.md")
+    lost = Page(ROOT / "docs" / "reference" / "not-there.md")
     lost.__dict__["text"] = "# One\n[a](glossary.md) [b](nowhere.md) [c](#one) [d](#two) [e](glossary.md#nothing)\n"
     assert broken(lost) == ["nowhere.md", "#two", "glossary.md#nothing"]
 
@@ -142,7 +144,7 @@ def test_a_test_named_alone_belongs_to_a_file_of_its_paragraph(found: Page) -> N
 
 def test_every_promise_names_a_test() -> None:
     """The tables of guarantees.md have three columns; the third says what shows the first."""
-    rows = re.findall(r"^\| (.+) \| (.*) \| (.*) \|$", page("docs/guarantees.md").prose, re.MULTILINE)
+    rows = re.findall(r"^\| (.+) \| (.*) \| (.*) \|$", page("docs/reference/guarantees.md").prose, re.MULTILINE)
     promises = [row for row in rows if row[0] != "promise" and not row[0].startswith("-")]
     assert len(promises) > 20
     assert [promise for promise, _, shown in promises if "tests/" not in shown and "make test" not in shown] == []
@@ -155,7 +157,7 @@ def modules() -> frozenset[str]:
 
 
 def test_the_file_map_has_every_module() -> None:
-    named = set(named_paths(page("docs/architecture.md").prose))
+    named = set(named_paths(page("docs/internals/architecture.md").prose))
     assert sorted(modules() - named) == []
 
 
@@ -249,7 +251,7 @@ async def test_every_metric_that_is_named_exists() -> None:
 
 def test_operations_names_exactly_the_alerts_there_are() -> None:
     rules = {rule["alert"]: rule for group in load_yaml(RULES)["groups"] for rule in group["rules"]}
-    rows = re.findall(r"^\| \[(\w+)\]\(\S+\) \| (\w+) \|", page("docs/operations.md").prose, re.MULTILINE)
+    rows = re.findall(r"^\| \[(\w+)\]\(\S+\) \| (\w+) \|", page("docs/operate/operations.md").prose, re.MULTILINE)
     assert dict(rows) == {name: rule["labels"]["severity"] for name, rule in rules.items()}
 
 
@@ -289,7 +291,7 @@ def test_operations_tells_every_event_with_its_fields() -> None:
             for event, fields in events_of((ROOT / name).read_text(encoding="utf-8")).items():
                 logged.setdefault(event, set()).update(fields)
     logged["python_log"] = {"logger", "message"}  # its name is a constant of `telemetry.logs`
-    rows = re.findall(r"^\| `(\w+)` \| [a-z, ]*\| (.*?) ?\| ", page("docs/operations.md").prose, re.MULTILINE)
+    rows = re.findall(r"^\| `(\w+)` \| [a-z, ]*\| (.*?) ?\| ", page("docs/operate/operations.md").prose, re.MULTILINE)
     told = {event: set(re.findall(r"`(\w+)`", fields)) for event, fields in rows}
     assert told == logged
 
@@ -307,7 +309,7 @@ def test_operations_tells_every_reason_of_a_rejection() -> None:
     assert table is not None
     said |= set(re.findall(r': "(\w+)",', table[1]))
     said |= {BadLength(size, head, 1).reason[0] for size, head in ((9, b"GET "), (9, b"\x16\x03"), (-1, b""), (9, b""))}
-    prose = page("docs/operations.md").prose
+    prose = page("docs/operate/operations.md").prose
     told = re.search(r"Reasons of `client_rejected`(.*?)\n\n", prose, re.DOTALL)
     assert told is not None
     assert set(re.findall(r"`(\w+)`", told[1])) == said
@@ -353,7 +355,7 @@ def test_a_line_that_installs_what_is_not_published_is_found() -> None:
 
 
 def test_the_words_of_the_glossary_stand_in_order_and_once() -> None:
-    parts = re.split(r"^## ", page("docs/glossary.md").prose, flags=re.MULTILINE)
+    parts = re.split(r"^## ", page("docs/reference/glossary.md").prose, flags=re.MULTILINE)
     tables = [words for part in parts if (words := re.findall(r"^\| \*\*(.+?)\*\*", part, re.MULTILINE))]
     assert [words for words in tables if words != sorted(words, key=str.lower)] == []
     of_users, of_the_code = map(set, tables)
@@ -363,6 +365,6 @@ def test_the_words_of_the_glossary_stand_in_order_and_once() -> None:
 
 def test_the_compose_file_that_is_named_has_the_services_that_are() -> None:
     services = set(yaml.safe_load((ROOT / "compose.yaml").read_text(encoding="utf-8"))["services"])
-    named = re.findall(r"`docker compose up --build --wait ([a-z0-9 -]+)`", page("docs/operations.md").prose)
+    named = re.findall(r"`docker compose up --build --wait ([a-z0-9 -]+)`", page("docs/operate/operations.md").prose)
     assert named
     assert {service for line in named for service in line.split()} <= services

@@ -86,7 +86,9 @@ def test_what_a_browser_would_fetch_from_elsewhere_is_found(tmp_path: Path) -> N
 
 def test_a_page_that_the_navigation_leaves_out_ends_the_build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config = tmp_path / "mkdocs.yml"
-    config.write_text(publish.CONFIG.read_text(encoding="utf-8").replace("  - Licences: docs/licences.md\n", ""))
+    config.write_text(
+        publish.CONFIG.read_text(encoding="utf-8").replace("  - Licences: docs/reference/licences.md\n", "")
+    )
     monkeypatch.setattr(publish, "CONFIG", config)
     with pytest.raises(mkdocs.exceptions.Abort):
         publish.publish(tmp_path / "site")
@@ -95,4 +97,4 @@ def test_a_page_that_the_navigation_leaves_out_ends_the_build(tmp_path: Path, mo
 def test_a_heading_has_the_anchor_that_it_has_on_github() -> None:
     heading = "librdkafka, confluent-kafka: `client.id`, what else?"
     assert publish.github_anchor(heading.replace("`", "")) == "librdkafka-confluent-kafka-clientid-what-else"
-    assert publish.github_anchor("Restart and upgrade") in page("docs/operations.md").anchors
+    assert publish.github_anchor("Restart and upgrade") in page("docs/operate/operations.md").anchors

@@ -37,7 +37,9 @@ def test_the_page_marks_exactly_the_tests_that_make_test_leaves_out(request: pyt
     slow = left_out(request.config.stash[COLLECTED])
     assert slow[f"{PLACE}::test_marks_are_read"] is False
     named = {
-        reference: marked for reference, marked in marks(page("docs/guarantees.md").text).items() if reference in slow
+        reference: marked
+        for reference, marked in marks(page("docs/reference/guarantees.md").text).items()
+        if reference in slow
     }
     assert sorted(reference for reference in named if slow[reference] and False in named[reference]) == []
     assert sorted(reference for reference in named if not slow[reference] and True in named[reference]) == []

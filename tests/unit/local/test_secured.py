@@ -31,7 +31,7 @@ def test_a_node_may_do_in_redis_what_the_page_says_and_others_may_ask_whether_it
     assert default == "user default on nopass resetkeys resetchannels -@all +ping +info|server"
     digest = hashlib.sha256(secrets.text("redis.password").encode()).hexdigest()
     assert node == f"user sidecar on #{digest} {REDIS_RIGHTS}"
-    said = re.search(r"^ACL SETUSER sidecar on >PASSWORD (.*)$", page("docs/operations.md").text, re.MULTILINE)
+    said = re.search(r"^ACL SETUSER sidecar on >PASSWORD (.*)$", page("docs/operate/operations.md").text, re.MULTILINE)
     assert said is not None
     assert said[1] == REDIS_RIGHTS
 

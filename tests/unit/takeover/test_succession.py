@@ -298,7 +298,7 @@ def test_the_lists_stay_within_bounds_and_keep_the_newest() -> None:
 
 @pytest.mark.parametrize(("partitions", "sessions"), [(1, 5_000), (3, 5_000), (10, 2_800), (100, 400), (500, 75)])
 def test_so_many_sessions_that_left_are_kept(partitions: int, sessions: int) -> None:
-    """docs/guarantees.md says so."""
+    """docs/reference/guarantees.md says so."""
     positions = {index: position(30_000, 2**31 - 1 - index) for index in range(partitions)}
     left = [
         state.LeftSession(

@@ -1,4 +1,4 @@
-"""docs/upgrade.md: what nodes store stays readable. `fields.txt` has every field with its number and type.
+"""docs/operate/upgrade.md: what nodes store stays readable. `fields.txt` has every field with its number and type.
 
 A field that is added takes a line there. One that is taken away is `reserved` in the proto, and loses its line.
 """
