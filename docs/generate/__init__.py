@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from docs.generate import api_table, chart, cli, decisions, licences, metrics, sdk, settings, settings_file
+from docs.generate import api_table, chart, cli, decisions, file_map, licences, metrics, sdk, settings, settings_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -18,6 +18,7 @@ DOCS: Final = Path(__file__).resolve().parents[1]
 
 PAGES: Final[dict[str, Callable[[], str]]] = {
     "decisions/README.md": decisions.page,
+    "internals/file-map.md": file_map.page,
     "reference/api-table.md": api_table.page,
     "reference/cli.md": cli.page,
     "reference/metrics.md": metrics.page,

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from functools import cache
+from pathlib import Path
 
 import pytest
 
 import sidecar.client
-from docs.generate import DOCS, PAGES, licences, markdown
+from docs.generate import DOCS, PAGES, file_map, licences, markdown
 from sidecar.gateway.apis.table import ALL_APIS, NOT_SERVED
 from sidecar.settings import ENV_PREFIX
 from sidecar.settings.schema import Schema
+from tests.unit.docs.pages import ROOT
 
 
 @cache
@@ -52,3 +54,25 @@ def test_every_pinned_package_has_a_licence() -> None:
 
 def test_a_bar_within_a_cell_does_not_end_it() -> None:
     assert markdown.table(("a",), [("x|y",)]) == ["| a |", "|---|", "| x\\|y |"]
+
+
+def test_a_module_stands_in_the_file_map_with_its_first_sentence() -> None:
+    lines = generated("internals/file-map.md").splitlines()
+
+    assert "- `sidecar/fencing/slot.py`: " + file_map.first_sentence(ROOT / "sidecar" / "fencing" / "slot.py") in lines
+    assert [line for line in lines if line.endswith("`: ")] == []
+
+
+@pytest.mark.parametrize(
+    ("docstring", "sentence"),
+    [
+        ("Reads a log. And more.", "Reads a log."),
+        ("`a`: short, e.g. this. More.", "`a`: short, e.g. this."),
+        ("One that has many words: and the rest of it.", "One that has many words."),
+        ("No end", "No end"),
+    ],
+)
+def test_a_first_sentence_ends_where_it_does(tmp_path: Path, docstring: str, sentence: str) -> None:
+    (tmp_path / "module.py").write_text(f'"""{docstring}"""\n', encoding="utf-8")
+
+    assert file_map.first_sentence(tmp_path / "module.py") == sentence

@@ -157,7 +157,7 @@ def modules() -> frozenset[str]:
 
 
 def test_the_file_map_has_every_module() -> None:
-    named = set(named_paths(page("docs/internals/architecture.md").prose))
+    named = set(named_paths(page("docs/internals/file-map.md").prose))
     assert sorted(modules() - named) == []
 
 
