@@ -122,7 +122,7 @@ def _docker(_directory: Path) -> Iterator[Services]:
 
 
 _AT_REST = {
-    "metadata.max.idle.interval.ms": "0",  # no record of the controller's twice a second, for standbys that are not there
+    "metadata.max.idle.interval.ms": "0",  # no record twice a second for standbys, which are not there
     "broker.heartbeat.interval.ms": "2000",  # Kafka's own values: this broker is never killed
     "broker.session.timeout.ms": "9000",
 }
