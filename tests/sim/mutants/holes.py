@@ -1,6 +1,6 @@
 """Holes of the first build: how its promises were broken, each put back into the code of today.
 
-The twelve, as `Mutant.of` numbers them (1 to 6 as `model/README.md` does); rules: docs/internals/architecture.md:
+The twelve, as `Mutant.of` numbers them (1 to 6 as `model/README.md` does); rules: docs/internals/rules.md:
 
     1  bases lag behind where a session stands
     2  what a leader remembers and has not committed is believed
