@@ -21,7 +21,7 @@ _LEFT_OUT: Final = frozenset(
         "eligible_leader_replicas", "last_known_elr",
     }
 )  # fmt: skip
-"""Texts, addresses, what the simulation does not imitate: docs/internals/testing.md, What the simulation leaves out."""
+"""Texts, addresses, and what the simulation does not imitate (docs/internals/simulation.md)."""
 _TIMES: Final = frozenset({"timestamp", "last_timestamp", "log_append_time_ms", "transaction_start_time_ms"})
 _UNORDERED: Final[dict[str, Callable[[Any], Any]]] = {
     "topics": lambda row: str(row.get("name", row.get("topic", ""))),
