@@ -97,18 +97,18 @@ def _server(what: str) -> _Server:
 
 
 def start(environment: Mapping[str, str], directory: Path, log: Path, patch: str = "") -> Forked | None:
-    """A node in this environment and directory; None where `sidecar serve` has something to say of its settings.
+    """A node in this environment and directory; None where `sidecar serve` would refuse its settings.
 
     `patch`: the module whose function `patch` changes the node before it serves.
     """
     with _lock:
-        given = {"environment": dict(environment), "directory": str(directory)}
+        given = {"environment": dict(environment), "directory": str(directory), "log": str(log)}
         told = _server("settings").ask(**given)
         if not told:
             return None
         nodes, libc = _server("nodes"), ctypes.CDLL(None)
         libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
         try:
-            return Forked(nodes.ask(**given, told=told, log=str(log), patch=patch, parent=os.getpid()))
+            return Forked(nodes.ask(**given, told=told, patch=patch, parent=os.getpid()))
         finally:
             libc.prctl(_PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0)

@@ -32,7 +32,7 @@ def main() -> None:
     what, descriptor = sys.argv[1], int(sys.argv[2])
     of_settings = what == "settings"
     if of_settings:
-        importlib.import_module("sidecar.settings.sources")
+        importlib.import_module("sidecar.cli.setting_flags")
     else:
         node_process._leave_out()
         node_process._import_aiohttp()
@@ -48,22 +48,34 @@ def main() -> None:
                 os.environ.clear()
                 os.environ.update(asked["environment"])
                 if of_settings:
-                    _answer_settings(asker)
+                    _answer_settings(asker, asked["log"])
                 _become_node(asker, asked)
             os.wait()
 
 
-def _answer_settings(asker: socket.socket) -> NoReturn:
-    """Nothing is the answer where `sidecar serve` would refuse them or say something."""
-    from sidecar.settings import SettingsError, resolve  # noqa: PLC0415 - for this kind of server alone
+def _answer_settings(asker: socket.socket, log: str) -> NoReturn:
+    """Nothing is the answer where `sidecar serve` would refuse them. Its warnings are in the log."""
+    from sidecar.cli.setting_flags import print_warnings  # noqa: PLC0415 - for this kind of server alone
+    from sidecar.settings import SettingsError, resolve  # noqa: PLC0415
 
     try:
         found = resolve()
-        answer = "" if found.warnings else found.to_json()
     except SettingsError:
         answer = ""
+    else:
+        answer = found.to_json()
+        _write_to(log, 2)
+        print_warnings(found.warnings)
     asker.send(json.dumps(answer).encode())
     os._exit(0)
+
+
+def _write_to(log: str, *places: int) -> None:
+    """Have these descriptors write at the end of a file."""
+    opened = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
+    for place in places:
+        os.dup2(opened, place)
+    os.close(opened)
 
 
 def _become_node(asker: socket.socket, asked: Any) -> NoReturn:
@@ -80,14 +92,10 @@ def _become_node(asker: socket.socket, asked: Any) -> NoReturn:
     if os.getppid() != asked["parent"]:
         os._exit(1)
     os.setsid()
-    for file, flags, places in (
-        (os.devnull, os.O_RDONLY, (0,)),
-        (asked["log"], os.O_WRONLY | os.O_APPEND | os.O_CREAT, (1, 2)),
-    ):
-        opened = os.open(file, flags, 0o666)
-        for place in places:
-            os.dup2(opened, place)
-        os.close(opened)
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.close(nothing)
+    _write_to(asked["log"], 1, 2)
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})  # as `sidecar serve` holds it
     asker.send(json.dumps(os.getpid()).encode())
     asker.close()

@@ -169,7 +169,7 @@ class CommandedNode(NodeProcess):
 
 
 def fork(command: Command, patch: str = "") -> Child | None:
-    """What `Child.start(command)` does, by a fork; None where `sidecar serve` would say something before.
+    """What `Child.start(command)` does, by a fork; None where `sidecar serve` would refuse the settings.
 
     `patch`: as in `tests.forked.start`.
     """
