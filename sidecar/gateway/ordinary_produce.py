@@ -8,8 +8,9 @@ batch goes to a new leader only when the former leader has answered all earlier 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator
-from typing import Final
+from collections.abc import Iterator, Sequence
+from time import perf_counter
+from typing import Final, NamedTuple, TypeAlias
 
 from sidecar.cluster.resolver import Kinds, TopicKind
 from sidecar.cluster.upstream import KafkaUpstream
@@ -17,19 +18,23 @@ from sidecar.cluster.view import NO_LEADER
 from sidecar.gateway.client import Client
 from sidecar.gateway.gaps import Buffer, Place, place_of, signature
 from sidecar.gateway.leader_hints import LeaderHints
-from sidecar.network.framing import Frame
+from sidecar.network.framing import SHARED, Frame, Framer
 from sidecar.network.request import Exchange, Request
 from sidecar.network.turn import TURN
-from sidecar.network.upstream import UpstreamLostError
-from sidecar.protocol import produce, produce_upstream
+from sidecar.network.upstream import UpstreamConnection, UpstreamLostError
+from sidecar.policy.identity import ClientIdentity
+from sidecar.protocol import produce, produce_upstream, usual_produce
 from sidecar.protocol.caller import DisconnectedError
 from sidecar.protocol.errors import APPEND_IN_DOUBT, NOT_APPENDED, STALE_ROUTE, ErrorCode
+from sidecar.protocol.limits import BOUNDS
 from sidecar.protocol.primitives import Octets
 from sidecar.protocol.produce import FIRST_WITH_LEADERS, ProducePart, ProduceRequest, ProduceResult
 from sidecar.protocol.topic_ids import Ids, names_of
 
 AGAIN: Final = STALE_ROUTE | NOT_APPENDED | APPEND_IN_DOUBT
 """Errors after which a client sends a batch again."""
+Head: TypeAlias = tuple[int, int, bytes]
+"""Version, correlation id and client id of a request."""
 _IN_THE_LOG: Final = frozenset({ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER})
 _MOST_EXPECTED: Final = 10_000
 """The most partitions of one client with batches to be sent again, 4 MB. If there are more, the node closes the
@@ -49,7 +54,7 @@ class SentBatches:
     __slots__ = ()
     _client: Client
     _node: OrdinaryProduce
-    _kept: list[Buffer]
+    _kept: Sequence[Buffer]
     """What is kept of each batch until its answer: see `signatures`."""
     leader: int
     parts: list[ProducePart]
@@ -98,15 +103,31 @@ class PassedProduce(SentBatches, Exchange):
     __slots__ = ("_client", "_ids", "_kept", "_node", "leader", "parts")
 
     def __init__(
-        self, client: Client, request: Request, node: OrdinaryProduce, fields: ProduceRequest, leader: int
+        self,
+        client: Client,
+        head: Head,
+        size: int,
+        node: OrdinaryProduce,
+        leader: int,
+        parts: list[ProducePart],
+        ids: Ids | None,
+        kept: Sequence[Buffer],
     ) -> None:
-        Exchange.__init__(self, client.connection, request)  # `super` costs more
+        """`size`: of the request's frame in bytes. `kept`: see `signatures`."""
+        self.connection = client.connection
+        self.key = produce.KEY
+        self.version, self.correlation_id, self.client_id = head
+        self.request_bytes = size
+        self.started = TURN.began if TURN.running else perf_counter()
+        self.upstream = 0.0
+        self.answered = False
+        self.weight = self.answer_bytes = 0
         self._client = client
         self._node = node
-        self._ids = fields.ids
+        self._ids = ids
         self.leader = leader
-        self.parts = fields.parts
-        self._kept = signatures(request.frame.buffer, fields.parts)
+        self.parts = parts
+        self._kept = kept
 
     def under_way(self) -> Iterator[tuple[ProducePart, int]]:
         """The batches that have no answer yet, each with the broker that it was sent to."""
@@ -208,22 +229,131 @@ def signatures(buffer: Buffer, parts: list[ProducePart]) -> list[Buffer]:
     return [signature(buffer, part.start, part.end) for part in parts]
 
 
+class Route(NamedTuple):
+    """A broker, and the client's connection to it."""
+
+    leader: int
+    connection: UpstreamConnection
+
+
+class UsualProduce:
+    """The requests of one client that are like those that were passed on whole before: of the same client id and
+    version, for the same partitions. All that one read of the socket has brought are passed on together, and so are
+    their answers. Implements `sidecar.network.handling.Usual` and `sidecar.network.upstream.Sender`.
+
+    Only the form of such a request is looked at. What else decides is the same as before (the first lines of `take`),
+    or is looked up for each: whether its topics are ordinary. In all other cases nothing is taken, and each request is
+    handled by itself.
+    """
+
+    __slots__ = ("_client", "_identity", "_node", "_routes", "_seen", "_to", "_version")
+
+    def __init__(self, client: Client, identity: ClientIdentity, version: int, node: OrdinaryProduce) -> None:
+        self._client = client
+        self._identity = identity
+        self._version = version
+        self._node = node
+        self._seen = node.view.version
+        self._to: dict[int, Route] = {}
+        """By broker; each is one object, by which partitions of one broker are recognised."""
+        self._routes: usual_produce.Routes = {}
+        """Where requests for these partitions went, under version `_seen` of the view."""
+
+    def is_of(self, identity: ClientIdentity, version: int) -> bool:
+        """Whether it takes requests of this client id and version."""
+        return identity is self._identity and version == self._version
+
+    def note(self, parts: list[ProducePart], leader: int, connection: UpstreamConnection) -> None:
+        """A request for these partitions was passed on."""
+        if self._seen != self._node.view.version:
+            self._seen = self._node.view.version
+            self._routes.clear()
+        route = self._to.get(leader)
+        if route is None or route.connection is not connection:
+            route = self._to[leader] = Route(leader, connection)
+        for part in parts:
+            self._routes.setdefault(part.topic, {})[part.partition] = route
+
+    def take(self, framer: Framer, most: int) -> int:
+        """See `Usual`."""
+        client, node, identity, version = self._client, self._node, self._identity, self._version
+        connection, ordinary, view, login = client.connection, client.ordinary, node.view, client.login
+        if (
+            view.version != self._seen
+            or view.version != ordinary.sent_under
+            or ordinary.expected
+            or client.identity is not identity
+            or client.rights is not None
+            or connection.meter is not None
+            or client.governed.claimants
+            or framer.data is not SHARED
+            or (login is not None and not login.stands)
+        ):
+            return 0
+        begin = behind = framer.end - framer.rest
+        found = usual_produce.requests(
+            SHARED, begin, framer.end, identity.raw, version, view.names, self._routes,
+            framer.frame_limit, most, BOUNDS.turn - TURN.elements, BOUNDS.turn,
+        )  # fmt: skip
+        kinds, taken, route = node.kinds, 0, None
+        run: list[PassedProduce] = []
+        for start, end, correlation_id, its_route, parts, ids, kept in found:
+            if kinds[parts[0].topic] is not TopicKind.ORDINARY or (len(parts) != 1 and not self._are_ordinary(parts)):
+                break
+            if its_route is not route:
+                if run and not self._send(framer, route, begin, behind, run):
+                    return taken
+                taken += len(run)
+                route, begin, run = its_route, start, []
+            head = version, correlation_id, identity.raw
+            run.append(PassedProduce(client, head, end - start, node, its_route.leader, parts, ids, kept))
+            behind = end
+        if run and self._send(framer, route, begin, behind, run):
+            taken += len(run)
+        return taken
+
+    def _are_ordinary(self, parts: list[ProducePart]) -> bool:
+        """Whether all of several partitions are. They count as work of this turn."""
+        TURN.elements += len(parts)
+        kinds = self._node.kinds
+        return all(kinds[part.topic] is TopicKind.ORDINARY for part in parts)
+
+    def _send(self, framer: Framer, route: Route | None, begin: int, behind: int, run: list[PassedProduce]) -> bool:
+        """Pass requests on to one broker. Returns False, and does nothing, if they cannot be sent at once."""
+        if route is None or not route.connection.send_frames(begin, behind, run, self):
+            return False
+        framer.rest = framer.end - behind
+        self._client.connection.expect_all(run, behind - begin)
+        return True
+
+    def take_answers(self, connection: UpstreamConnection, framer: Framer) -> None:
+        """See `Sender`."""
+        client = self._client.connection
+        if client.meter is not None or self._client.ordinary.expected or framer.data is not SHARED:
+            return
+        start, replies = framer.end - framer.rest, client.replies
+        sizes = usual_produce.answers(SHARED, start, framer.end, connection.waiters, replies.exchanges, PassedProduce)
+        if sizes:
+            framer.rest -= replies.forward_all(start, sizes, connection.answered(len(sizes)))
+            client.answers_written()
+
+
 class OrdinaryProduce:
     """Sends ordinary batches for all clients of a node."""
 
     def __init__(self, upstream: KafkaUpstream, kinds: Kinds, hints: LeaderHints) -> None:
         self.upstream = upstream
         self.hints = hints
-        self._view = upstream.view
-        self._kinds = kinds
+        self.view = upstream.view
+        self.kinds = kinds
 
     def single_leader(self, client: Client, request: Request, fields: ProduceRequest) -> int:
         """The broker that leads all partitions, if all are ordinary and have a batch that overtakes no other; else
         `NO_LEADER`.
         """
-        if client.ordinary.sent_under != self._view.version and self.overtaking(client, request.frame, fields):
+        if client.ordinary.sent_under != self.view.version and self.overtaking(client, request.frame, fields):
             return NO_LEADER
-        leader_of, kinds = self._view.leader, self._kinds
+        leader_of, kinds = self.view.leader, self.kinds
         found = NO_LEADER
         for part in fields.parts:
             if kinds[part.topic] is not TopicKind.ORDINARY or part.start == part.end:
@@ -236,13 +366,13 @@ class OrdinaryProduce:
 
     def overtaking(self, client: Client, frame: Frame, fields: ProduceRequest) -> list[tuple[ProducePart, Place]]:
         """The batches, with a producer id, for partitions whose former leader has not answered earlier batches yet."""
-        ordinary, leader_of = client.ordinary, self._view.leader
+        ordinary, leader_of = client.ordinary, self.view.leader
         exchanges = (each for each in client.connection.pending if isinstance(each, (PassedProduce, SplitProduce)))
         under_way = [each for exchange in exchanges for each in exchange.under_way()]
         TURN.elements += len(under_way) // 32
         left = {part[:2] for part, leader in under_way if leader != leader_of(*part[:2])}
         if not left:
-            ordinary.sent_under = self._view.version
+            ordinary.sent_under = self.view.version
             return []
         found = ((part, place_of(signature(frame.buffer, part.start, part.end))) for part in fields.parts)
         return [(part, place) for part, place in found if place is not None and part[:2] in left]
@@ -252,7 +382,7 @@ class OrdinaryProduce:
         answered. In the latter case the client has to send this batch again before later ones.
         """
         found = behind_lost(client, frame, fields) if client.ordinary.expected else set()
-        if client.ordinary.sent_under != self._view.version:
+        if client.ordinary.sent_under != self.view.version:
             for part, place in self.overtaking(client, frame, fields):
                 client.ordinary.expects(part.topic, part.partition, place)
                 found.add(part[:2])
@@ -260,19 +390,23 @@ class OrdinaryProduce:
 
     def missing(self, fields: ProduceRequest) -> set[bytes]:
         """The ordinary topics of a request with leaders that the view does not know."""
-        kinds = self._kinds
+        kinds = self.kinds
         ordinary = ((part.topic, part.partition) for part in fields.parts if kinds[part.topic] is TopicKind.ORDINARY)
-        return self._view.missing(ordinary)
+        return self.view.missing(ordinary)
 
     def why_no_leader(self, part: ProducePart, *, asked: bool) -> ErrorCode:
         """The error for a partition without a leader. `asked` False: Kafka could not be asked for it."""
-        return self._view.why_no_leader(part.topic, part.partition) if asked else ErrorCode.LEADER_NOT_AVAILABLE
+        return self.view.why_no_leader(part.topic, part.partition) if asked else ErrorCode.LEADER_NOT_AVAILABLE
 
     def pass_whole(self, client: Client, request: Request, fields: ProduceRequest, leader: int) -> None:
         """Forward a request unchanged to the leader of all its partitions."""
         exchange = None
         if fields.acks != 0:
-            exchange = PassedProduce(client, request, self, fields, leader)
+            head, frame = (request.version, request.correlation_id, request.client_id), request.frame
+            kept = signatures(frame.buffer, fields.parts)
+            exchange = PassedProduce(
+                client, head, frame.end - frame.start, self, leader, fields.parts, fields.ids, kept
+            )
             client.connection.expect(exchange)
         try:
             connection = client.links.to(leader)
@@ -288,6 +422,17 @@ class OrdinaryProduce:
             if client.connection.meter is not None:
                 client.connection.meter.unanswered(request, 0)
         client.send(connection, request, exchange)
+        if exchange is not None and usual_produce.IS_COMPILED:
+            self._note_usual(client, exchange, connection)
+
+    def _note_usual(self, client: Client, exchange: PassedProduce, connection: UpstreamConnection) -> None:
+        """Have `UsualProduce` take up later requests like this one, if nothing but their form has to be looked at."""
+        identity, usual = client.identity, client.connection.usual
+        if identity is None or identity.has_settings or client.rights is not None:
+            return
+        if not isinstance(usual, UsualProduce) or not usual.is_of(identity, exchange.version):
+            usual = client.connection.usual = UsualProduce(client, identity, exchange.version, self)
+        usual.note(exchange.parts, exchange.leader, connection)
 
     def send(self, merge: SplitProduce, request: Request, leader: int, parts: list[ProducePart]) -> None:
         """Send one leader its part of a request."""

@@ -8,14 +8,14 @@ import asyncio
 import socket
 import ssl
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from struct import Struct
 from typing import Any, Final, cast
 
 from sidecar.network.admission import Seat
 from sidecar.network.budget import MOST_UNANSWERED, Budget
 from sidecar.network.framing import LEAST_GRANT, RECEIVE_BYTES, BadLength, Begun, Frame, Framer, Need, Outbox
-from sidecar.network.handling import Handler, Meter, Pause, Repeating
+from sidecar.network.handling import Handler, Meter, Pause, Repeating, Usual
 from sidecar.network.keepalive import LOOK_S, has_silent_peer, probe_when_idle, unread_at_end
 from sidecar.network.listening import hold_back_nothing, host_port
 from sidecar.network.memory import RequestMemory
@@ -57,7 +57,6 @@ class ClientConnection(asyncio.BufferedProtocol):
         "_looks_left",
         "_outbox",
         "_relieving",
-        "_replies",
         "_reported",
         "_request_limit",
         "_requests_seen",
@@ -74,11 +73,13 @@ class ClientConnection(asyncio.BufferedProtocol):
         "meter",
         "peer",
         "repeating",
+        "replies",
         "requests",
         "seat",
         "since_ms",
         "state",
         "tls",
+        "usual",
     )
 
     def __init__(
@@ -105,6 +106,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         self.bytes_in = 0
         self.closed = False
         self.repeating: Repeating | None = None
+        self.usual: Usual | None = None
         self.meter: Meter | None = None
         self._handler = handler
         self._request_limit = self.largest_frame = request_limit
@@ -114,8 +116,8 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._framer.read_at_once = _STRANGERS
         self.limit_frames(FIRST_FRAME_LIMIT)
         self.get_buffer = self._framer.buffer  # the event loop asks it directly
-        self._replies = Replies(self._outbox, handler.exchange_done)
-        self._budget = Budget(self._framer, self._replies, memory, self.reject)
+        self.replies = Replies(self._outbox, handler.exchange_done)
+        self._budget = Budget(self._framer, self.replies, memory, self.reject)
         self._going_on = self._has_turn = self._relieving = False
         self._reported: set[str] = set()
         self._client_id = b""
@@ -125,17 +127,17 @@ class ClientConnection(asyncio.BufferedProtocol):
     @property
     def bytes_out(self) -> int:
         """See the class."""
-        return self._replies.written
+        return self.replies.written
 
     @property
     def unanswered(self) -> int:
         """Requests that have no answer yet."""
-        return len(self._replies.exchanges)
+        return len(self.replies.exchanges)
 
     @property
     def pending(self) -> Iterator[Exchange]:
         """The requests without an answer, the oldest first."""
-        return iter(self._replies.exchanges)
+        return iter(self.replies.exchanges)
 
     @property
     def unfinished_bytes(self) -> int:
@@ -165,15 +167,33 @@ class ClientConnection(asyncio.BufferedProtocol):
 
     def expect(self, exchange: Exchange) -> None:
         """Take a place in the order of answers."""
-        unanswered = self._replies.expect(exchange)
+        unanswered = self.replies.expect(exchange)
         if self.meter is not None:
             self.meter.expected(exchange)
         if exchange.weight or unanswered >= MOST_UNANSWERED:
             self._budget.check()
 
+    def expect_all(self, exchanges: Sequence[Exchange], size: int) -> None:
+        """Take places for requests that `usual` handles, whose frames have `size` bytes together. No meter counts them,
+        and their answers have no expected size.
+        """
+        self.requests += len(exchanges)
+        self.bytes_in += size
+        order = self.replies.exchanges
+        if order and order[-1].is_patient:
+            order[-1].hurry()
+        order.extend(exchanges)
+        if len(order) >= MOST_UNANSWERED:
+            self._budget.check()
+
+    def answers_written(self) -> None:
+        """The owner of `usual` has written answers by `replies`; no meter has counted them."""
+        if self._budget.pauses or self._budget.starves:
+            self._relieve()
+
     def forward_now(self, exchange: Exchange, frame: Frame, head: Octets = b"") -> bool:
         """Write `head` and a broker's answer if this exchange is next. Return whether the answer needs no more work."""
-        replies, budget = self._replies, self._budget
+        replies, budget = self.replies, self._budget
         if self.meter is not None and replies.is_next(exchange):
             amended = self.meter.forwarded(exchange, frame, head)
             if amended is not None:
@@ -193,12 +213,12 @@ class ClientConnection(asyncio.BufferedProtocol):
         if self.meter is not None:
             self.meter.answered(exchange)
         budget = self._budget
-        if self._replies.write(exchange):
+        if self.replies.write(exchange):
             if budget.pauses or budget.starves:
                 self._relieve()
             return
         budget.check()
-        if self.answers is not None and self._replies.kept >= LEAST:
+        if self.answers is not None and self.replies.kept >= LEAST:
             self.answers.note(budget)
 
     def _relieve(self) -> None:
@@ -283,7 +303,12 @@ class ClientConnection(asyncio.BufferedProtocol):
         framer, budget = self._framer, self._budget
         TURN.begin()
         try:
-            for _ in FRAMES_A_TURN:
+            turns = FRAMES_A_TURN
+            if self.usual is not None and framer.rest and not (budget.pauses or budget.waiting):
+                turns = turns[self.usual.take(framer, min(len(turns), MOST_UNANSWERED - len(self.replies.exchanges))) :]
+                if not framer.rest:
+                    return
+            for _ in turns:
                 frame = framer.next_frame()
                 if frame is None:
                     self._is_incomplete()
@@ -328,7 +353,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         try:
             if frame.end - start < _HEAD_BYTES:
                 raise RejectError("truncated", f"a request of {frame.size - 4} bytes has no header")
-            if self.repeating is not None and not self._replies.exchanges and self.repeating.again(frame):
+            if self.repeating is not None and not self.replies.exchanges and self.repeating.again(frame):
                 return
             _, key, version, correlation_id, id_length = _HEAD.unpack_from(buffer, start)
             body = start + _HEAD_BYTES
@@ -461,9 +486,9 @@ class ClientConnection(asyncio.BufferedProtocol):
             if self.answers is not None:
                 self.answers.forget(self._budget)
             self._stop()
-            self._replies.forget()
+            self.replies.forget()
             self._budget.waiting.clear()
-            self.repeating = None
+            self.repeating = self.usual = None
             self._handler.client_closed(self)
 
     def eof_received(self) -> bool:
@@ -485,7 +510,7 @@ class ClientConnection(asyncio.BufferedProtocol):
             self.answers.note(self._budget)
 
     def resume_writing(self) -> None:
-        self._replies.all_taken()
+        self.replies.all_taken()
         self._handler.client_full(self, False)
         if self.answers is not None:
             self.answers.note(self._budget)

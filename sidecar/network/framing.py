@@ -31,8 +31,9 @@ _HTTP: Final = (b"GET ", b"POST", b"HEAD", b"PUT ", b"OPTI", b"DELE", b"PATC", b
 _TLS: Final = b"\x16\x03"
 
 _pool: Final = BufferPool()
-_shared: Final = bytearray(RECEIVE_BYTES)
-_shared_view: Final = memoryview(_shared)
+SHARED: Final = bytearray(RECEIVE_BYTES)
+"""The receive buffer of all connections."""
+_shared_view: Final = memoryview(SHARED)
 
 
 class CopyCounter:
@@ -69,7 +70,7 @@ class Frame:
         if self.owned:
             return self
         COPIES.copied_bytes += self.end - self.start
-        view = _shared_view if self.buffer is _shared else memoryview(self.buffer)
+        view = _shared_view if self.buffer is SHARED else memoryview(self.buffer)
         return Frame(_kept(view[self.start : self.end], self.memory), 0, self.end - self.start, True)
 
     def view(self, start: int, end: int) -> memoryview:
@@ -106,14 +107,19 @@ class Outbox:
     def add_frame(self, frame: Frame) -> None:
         """Forward a whole frame unchanged."""
         buffer = frame.buffer
-        if buffer is not _shared:
+        if buffer is not SHARED:
             is_whole = frame.end - frame.start == len(buffer)
             self.add(buffer if is_whole else memoryview(buffer)[frame.start : frame.end])
             return
-        if self._span_end != frame.start or self._span_end == self._span_start:
-            self._close_span()
-            self._span_start = frame.start
-        self._span_end = frame.end
+        self.add_span(frame.start, frame.end)
+
+    def add_span(self, start: int, end: int) -> None:
+        """As `add_frame`, for the whole frames from `start` to `end` in `SHARED`."""
+        if self._span_end != start or self._span_end == self._span_start:
+            if self._span_end != self._span_start:
+                self._close_span()
+            self._span_start = start
+        self._span_end = end
         if not self._dirty:
             self._dirty = True
             TURN.touched(self)
@@ -215,17 +221,19 @@ class Framer:
     takes note of what was read, and `next_frame` returns the frames in it, one by one. A caller that has had enough of
     them calls `set_aside`, and `go_on` later.
 
-    `rest`: bytes that were read and are not handed out. `read_at_once`: the most bytes to read at a time.
+    `data`, `end`, `rest`: what was read ends at `end` in `data`, and its last `rest` bytes are not handed out. A caller
+    that finds whole frames in `SHARED` itself subtracts their size from `rest`.
+    `read_at_once`: the most bytes to read at a time.
     """
 
     __slots__ = (
-        "_buffer",
-        "_end",
         "_left",
         "_own",
         "_own_size",
         "_position",
         "_trusted",
+        "data",
+        "end",
         "frame_limit",
         "is_behind",
         "is_stopped",
@@ -244,7 +252,7 @@ class Framer:
         self.memory = memory
         self._trusted = trusted
         self.read_at_once = RECEIVE_BYTES
-        self._buffer, self._end, self.rest = _shared, 0, 0  # what was read; the last `rest` bytes are left of it
+        self.data, self.end, self.rest = SHARED, 0, 0  # what was read; the last `rest` bytes are left of it
         self._left = b""  # the beginning of a frame, which the next read continues in the shared buffer
         self._own: bytearray | None = None  # memory of an unfinished frame
         self._own_size = self._position = 0
@@ -279,7 +287,7 @@ class Framer:
         self._clear()
 
     def _clear(self) -> None:
-        self._buffer, self._end, self.rest, self.is_behind = _shared, 0, 0, False
+        self.data, self.end, self.rest, self.is_behind = SHARED, 0, 0, False
 
     def buffer(self, sizehint: int = -1) -> memoryview:
         """Return the memory for the next bytes. It belongs to the caller until `received`, which has to follow before
@@ -310,14 +318,14 @@ class Framer:
             self._position += nbytes
             return self._position == min(self._own_size, len(own))  # it is whole, or needs memory
         if self.is_behind:  # TLS has decrypted more: it waits after the rest of the last read
-            more = self._buffer[-self.rest :] + _shared_view[:nbytes]
+            more = self.data[-self.rest :] + _shared_view[:nbytes]
             COPIES.copied_bytes += len(more)
-            self._buffer, self._end, self.rest = _kept(more, self.memory), len(more), len(more)
+            self.data, self.end, self.rest = _kept(more, self.memory), len(more), len(more)
             return False
         if self.is_stopped:
             return False
-        self._buffer, self._end = _shared, nbytes + len(self._left)
-        self.rest = self._end
+        self.data, self.end = SHARED, nbytes + len(self._left)
+        self.rest = self.end
         self._left = b""
         return True
 
@@ -326,7 +334,7 @@ class Framer:
         rest = self.rest
         if rest < _PREFIX:
             return self._whole_own()
-        buffer, offset = self._buffer, self._end - rest
+        buffer, offset = self.data, self.end - rest
         announced = I32.unpack_from(buffer, offset)[0]
         if not 0 <= announced <= self.frame_limit and not self._allows(announced):
             return None
@@ -335,7 +343,7 @@ class Framer:
             return None
         self.rest = rest - size
         if size == rest:
-            self._buffer = _shared
+            self.data = SHARED
         return Frame(buffer, offset, offset + size, False, self.memory)
 
     def _whole_own(self) -> Frame | None:
@@ -351,7 +359,7 @@ class Framer:
             return False
         if self.rest < _KEY_BEHIND:
             return None
-        key = I16.unpack_from(self._buffer, self._end - self.rest + _PREFIX)[0]
+        key = I16.unpack_from(self.data, self.end - self.rest + _PREFIX)[0]
         return announced <= limits.frame_bytes(key, self.largest_frame)
 
     def needs(self) -> Need | Begun | BadLength:
@@ -374,7 +382,7 @@ class Framer:
         return Need.DATA
 
     def _unread(self) -> memoryview:
-        return memoryview(self._buffer)[self._end - self.rest : self._end]
+        return memoryview(self.data)[self.end - self.rest : self.end]
 
     def receive(self, own: bytearray | None = None) -> None:
         """Receive the frame that is `Begun` into memory of its own: into `own`, which has room for what has arrived and
@@ -398,9 +406,9 @@ class Framer:
         if not rest:
             self._clear()
             return False
-        if self._buffer is _shared:
+        if self.data is SHARED:
             COPIES.copied_bytes += rest
-            self._buffer, self._end = _kept(self._unread(), self.memory), rest
+            self.data, self.end = _kept(self._unread(), self.memory), rest
         self.is_behind = True
         return True
 

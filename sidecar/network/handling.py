@@ -3,7 +3,7 @@
 from enum import IntFlag
 from typing import Protocol, TypeVar
 
-from sidecar.network.framing import Frame
+from sidecar.network.framing import Frame, Framer
 from sidecar.network.request import Exchange, Request
 from sidecar.protocol.primitives import Octets
 
@@ -36,6 +36,16 @@ class Repeating(Protocol):
     def again(self, frame: Frame) -> bool:
         """Return whether it handled this request. Called only while no request is unanswered; the frame may be
         borrowed.
+        """
+        ...
+
+
+class Usual(Protocol):
+    """Handles requests that are like earlier ones of its client, without looking at each by itself."""
+
+    def take(self, framer: Framer, most: int) -> int:
+        """Handle the next requests, at most `most`, up to the first that is not usual, and take them from the framer's
+        `rest`. Returns how many. Called only while no earlier request waits.
         """
         ...
 

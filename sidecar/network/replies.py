@@ -1,7 +1,7 @@
 """The answers to one client, written in the order of its requests, whatever the order in which they become ready."""
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from sidecar.network.framing import Frame, Outbox
@@ -62,6 +62,28 @@ class Replies:
             self.kept -= exchanges[0].answer_bytes
             self.write(exchanges[0])
         return True
+
+    def forward_all(self, start: int, sizes: Sequence[int], waited: Sequence[float]) -> int:
+        """Write brokers' answers to the next requests, which have these sizes and follow each other from `start` on in
+        `framing.SHARED`. For each of them the node waited so many seconds. Returns their bytes.
+        """
+        exchanges, done = self.exchanges, self._done
+        end = start
+        for size, seconds in zip(sizes, waited, strict=True):
+            exchange = exchanges.popleft()
+            assert not exchange.answered, "answered twice"
+            exchange.answered = True
+            exchange.upstream = seconds
+            end += size
+            self.written += size
+            if size >= LEAST:
+                self.note_large(size)
+            done(exchange, size)
+        self._outbox.add_span(start, end)
+        if exchanges and exchanges[0].answered:
+            self.kept -= exchanges[0].answer_bytes
+            self.write(exchanges[0])
+        return end - start
 
     def write(self, exchange: Exchange) -> bool:
         """Write a ready answer if it is next, and those that are ready after it; else keep it. Returns whether it was

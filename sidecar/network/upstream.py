@@ -11,6 +11,7 @@ import asyncio
 import socket
 import struct
 from collections import deque
+from collections.abc import Sequence
 from itertools import count
 from time import perf_counter
 from typing import Final, Protocol, cast
@@ -61,6 +62,16 @@ class Reply(Protocol):
     def answer_lost(self, error: UpstreamLostError) -> None: ...
 
 
+class Sender(Protocol):
+    """Sends many requests at once, and takes their answers in the same way."""
+
+    def take_answers(self, connection: "UpstreamConnection", framer: Framer) -> None:
+        """Handle the next answers, up to the first that is not usual: take them from the framer's `rest`, and call
+        `answered`.
+        """
+        ...
+
+
 class Owner(Protocol):
     """The user of a connection: called at its first answer, for back-pressure, and at its end."""
 
@@ -107,7 +118,8 @@ class UpstreamConnection(asyncio.BufferedProtocol):
         self._waiting_full = self._full = self._paused = False
         self._owner = owner
         self._outbox = Outbox(requests)
-        self._pending: deque[Reply] = deque()
+        self.waiters: deque[Reply] = deque()
+        self._sender: Sender | None = None
         self._sent_at: deque[float] = deque()
         self._wire: Wire | None = None
         self._connect_timeout = connect_timeout
@@ -161,7 +173,7 @@ class UpstreamConnection(asyncio.BufferedProtocol):
         self._outbox.flush()
         self._outbox.wire = None
         self._ready, self._waiting_bytes = False, 0
-        self._login = LoginFrames(self._wire, ahead=len(self._pending))
+        self._login = LoginFrames(self._wire, ahead=len(self.waiters))
         self._connecting = asyncio.get_running_loop().create_task(self._log_in_again())
 
     async def _log_in_again(self) -> None:
@@ -190,12 +202,12 @@ class UpstreamConnection(asyncio.BufferedProtocol):
 
     @property
     def unanswered(self) -> int:
-        return len(self._pending)
+        return len(self.waiters)
 
     @property
     def oldest_unanswered(self) -> Reply | None:
         """The waiter that has waited longest for its answer."""
-        return self._pending[0] if self._pending else None
+        return self.waiters[0] if self.waiters else None
 
     def send_frame(self, frame: Frame, reply: Reply | None) -> None:
         """Send a frame unchanged. `reply` is None for requests without an answer (acks=0)."""
@@ -203,12 +215,33 @@ class UpstreamConnection(asyncio.BufferedProtocol):
             self._refuse(reply)
             return
         if reply is not None:
-            self._pending.append(reply)
+            self.waiters.append(reply)
             self._sent_at.append(perf_counter())
         if not self._ready:
             frame = frame.own()
             self._wait(frame.size)
         self._outbox.add_frame(frame)
+
+    def send_frames(self, start: int, end: int, replies: Sequence[Reply], sender: Sender) -> bool:
+        """Send the requests from `start` to `end` in `framing.SHARED` unchanged. Returns False, and does nothing, if
+        they cannot be sent at once. `sender` is asked to take the answers.
+        """
+        if not self._ready or self.closed:
+            return False
+        self._sender = sender
+        self.waiters.extend(replies)
+        self._sent_at.extend([perf_counter()] * len(replies))
+        self._outbox.add_span(start, end)
+        return True
+
+    def answered(self, count: int) -> list[float]:
+        """Take note that the next `count` waiters have their answers. Returns for how many seconds each has waited."""
+        began, waiters, sent_at = TURN.began, self.waiters, self._sent_at
+        waited: list[float] = []
+        for _ in range(count):
+            waiters.popleft()
+            waited.append(began - sent_at.popleft())
+        return waited
 
     def send_parts(self, parts: list[Octets], reply: Reply | None) -> None:
         """Send one request given as parts that stay valid until they are sent."""
@@ -216,7 +249,7 @@ class UpstreamConnection(asyncio.BufferedProtocol):
             self._refuse(reply)
             return
         if reply is not None:
-            self._pending.append(reply)
+            self.waiters.append(reply)
             self._sent_at.append(perf_counter())
         if not self._ready:
             self._wait(sum(map(len, parts)))
@@ -265,7 +298,7 @@ class UpstreamConnection(asyncio.BufferedProtocol):
         if self.closed:
             return
         self.closed = self._finishing = True
-        pending, self._pending = self._pending, deque()
+        pending, self.waiters = self.waiters, deque()
         self._owner.upstream_closed(self)
         for reply in pending:
             reply.answer_lost(UpstreamLostError(f"{self._named}: nobody waits any more", sent=True))
@@ -300,7 +333,7 @@ class UpstreamConnection(asyncio.BufferedProtocol):
         self._forget_login()
         if self._wire is not None:
             self._wire.close()
-        pending, self._pending = self._pending, deque()
+        pending, self.waiters = self.waiters, deque()
         self._owner.upstream_closed(self)
         now, before = perf_counter(), TURN.waited
         for reply, sent_at in zip(pending, self._sent_at, strict=True):
@@ -326,6 +359,10 @@ class UpstreamConnection(asyncio.BufferedProtocol):
         framer, answers = self._framer, self._answers
         TURN.begin()
         try:
+            if self._sender is not None and framer.rest and self._answered and self._login is None:
+                self._sender.take_answers(self, framer)
+                if not framer.rest:
+                    return
             while (frame := framer.next_frame()) is not None:
                 self._received(frame)
                 if frame.owned and answers is not None:  # it counts until the client has it: as unread from then on
@@ -367,12 +404,12 @@ class UpstreamConnection(asyncio.BufferedProtocol):
                 return
             self._login.ahead -= 1
         start = frame.start
-        if frame.end - start < 8 or not self._pending:
+        if frame.end - start < 8 or not self.waiters:
             self.close("unexpected answer")
             return
-        reply = self._pending.popleft()
+        reply = self.waiters.popleft()
         if I32.unpack_from(frame.buffer, start + 4)[0] != reply.correlation_id:
-            self._pending.appendleft(reply)
+            self.waiters.appendleft(reply)
             self.close("answer with a foreign correlation id")
             return
         if not self._answered:

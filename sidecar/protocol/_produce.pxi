@@ -15,6 +15,7 @@ cdef enum:
     ID_BYTES = 16
     SHORT = 0x7F  # the largest length, plus one, that takes one byte
     VARINT_BYTES = 5
+    HEAD_BYTES = 14  # length prefix, API key, version, correlation id, length of the client id
 
 cdef enum:
     # Places in a batch: `sidecar.protocol.batch`.
@@ -35,6 +36,14 @@ cdef enum:
     SPECIAL = 0x30
 
 cdef object _new_tuple = tuple.__new__
+cdef object _part = None
+cdef object _request = None
+
+
+def produce_types(object part, object request):
+    """What `usual_produces` makes: see `sidecar.protocol.produce`."""
+    global _part, _request
+    _part, _request = part, request
 
 
 cdef inline int _i16(const unsigned char* at) noexcept nogil:
@@ -203,6 +212,128 @@ cdef object _walk_flexible(
     if at != end - 1 or data[at]:
         return None
     return _new_tuple(request, (None, acks, timeout_ms, parts, ids))
+
+
+def usual_produces(
+    object buffer, Py_ssize_t at, Py_ssize_t end, bytes client_id not None, int version, dict names not None,
+    dict routes not None, Py_ssize_t largest, Py_ssize_t frames, Py_ssize_t elements, Py_ssize_t most,
+):
+    """See `sidecar.protocol.usual_produce.Requests`."""
+    cdef Py_buffer view
+    cdef const unsigned char* data
+    cdef Py_ssize_t size, body
+    cdef Py_ssize_t id_size = len(client_id)
+    cdef const char* id_bytes = client_id
+    cdef object fields, route
+    cdef list parts
+    cdef list found = []
+    PyObject_GetBuffer(buffer, &view, PyBUF_SIMPLE)
+    try:
+        if at < 0 or end > view.len:
+            return found
+        data = <const unsigned char*>view.buf
+        while frames > 0 and elements >= 0 and end - at >= HEAD_BYTES + id_size:
+            size = <Py_ssize_t>_i32(data + at) + 4
+            if size < HEAD_BYTES + id_size or size > end - at or size - 4 > largest:
+                break
+            if (
+                data[at + 4] or data[at + 5]
+                or _i16(data + at + 6) != version
+                or _i16(data + at + 12) != id_size
+                or memcmp(data + at + HEAD_BYTES, id_bytes, id_size)
+            ):
+                break
+            body = at + HEAD_BYTES + id_size
+            if version < FIRST_FLEXIBLE:
+                fields = _walk_classic(data, body, at + size, _part, _request, most)
+            else:
+                fields = _walk_flexible(
+                    data, body, at + size, names if version >= FIRST_BY_ID else None, _part, _request
+                )
+            if fields is None or not fields[1]:
+                break  # of another form, or without an answer
+            parts = <list>fields[3]
+            route = _route_of_all(parts, routes) if len(parts) <= most else None
+            if route is None:
+                break
+            found.append((at, at + size, _i32(data + at + 8), route, parts, fields[4], _signatures(data, parts)))
+            if len(parts) > 1:
+                elements -= len(parts)
+            frames -= 1
+            at += size
+    finally:
+        PyBuffer_Release(&view)
+    return found
+
+
+cdef object _route_of_all(list parts, dict routes):
+    """The route of all partitions; None where there are several, where one is not known, has no batch, or is named
+    twice.
+    """
+    cdef object found = None
+    cdef object route
+    cdef object of_topic
+    cdef object each
+    for each in parts:
+        of_topic = routes.get(each[0])
+        if of_topic is None or each[2] == each[3]:
+            return None
+        route = (<dict?>of_topic).get(each[1])
+        if route is None or (found is not None and route is not found):
+            return None
+        found = route
+    if len(parts) > 1 and len({(each[0], each[1]) for each in parts}) != len(parts):
+        return None
+    return found
+
+
+cdef list _signatures(const unsigned char* data, list parts):
+    """As `sidecar.gateway.gaps.signature`, of each batch."""
+    cdef list found = []
+    cdef object each
+    cdef Py_ssize_t start, stop
+    for each in parts:
+        start = each[2]
+        stop = each[3]
+        if stop > start + COUNT_AT:
+            stop = start + COUNT_AT
+        start += MAGIC_AT
+        found.append(PyBytes_FromStringAndSize(<const char*>data + start, stop - start) if stop > start else b"")
+    return found
+
+
+def acknowledged(object buffer, Py_ssize_t at, Py_ssize_t end, object replies, object exchanges, object kind):
+    """See `sidecar.protocol.usual_produce.Answers`."""
+    cdef Py_buffer view
+    cdef const unsigned char* data
+    cdef Py_ssize_t size
+    cdef Py_ssize_t index = 0
+    cdef Py_ssize_t most = min(len(replies), len(exchanges))
+    cdef object reply
+    cdef list found = []
+    PyObject_GetBuffer(buffer, &view, PyBUF_SIMPLE)
+    try:
+        if at < 0 or end > view.len:
+            return found
+        data = <const unsigned char*>view.buf
+        while index < most and end - at >= 8:
+            size = <Py_ssize_t>_i32(data + at) + 4
+            if size < 8 or size > end - at:
+                break
+            reply = replies[index]
+            if (
+                type(reply) is not kind
+                or exchanges[index] is not reply
+                or <int64_t>_i32(data + at + 4) != <int64_t>reply.correlation_id
+                or not _read_appended(data, at, at + size, reply.version, len(reply.parts), None)
+            ):
+                break
+            found.append(size)
+            index += 1
+            at += size
+    finally:
+        PyBuffer_Release(&view)
+    return found
 
 
 cdef inline Py_ssize_t _varint_bytes(Py_ssize_t value) noexcept nogil:

@@ -15,7 +15,7 @@ from sidecar.changelog.records import RawRecord, build_batch
 from sidecar.cluster.resolver import NameResolver
 from sidecar.cluster.view import NO_LEADER, ClusterView
 from sidecar.gateway.gaps import OrdinaryBatches
-from sidecar.gateway.ordinary_produce import OrdinaryProduce, PartReply, PassedProduce, behind_lost
+from sidecar.gateway.ordinary_produce import OrdinaryProduce, PartReply, PassedProduce, behind_lost, signatures
 from sidecar.gateway.produce import MergedProduce, ProduceApi
 from sidecar.network.framing import Frame
 from sidecar.network.request import Exchange, Request
@@ -89,7 +89,9 @@ class Sending:
         request, fields = self.asks(*sequences)
         leader = self.leader(request, fields)
         assert leader != NO_LEADER
-        exchange = PassedProduce(cast(Any, self.client), request, self.produce, fields, leader)
+        kept = signatures(request.frame.buffer, fields.parts)
+        head = request.version, request.correlation_id, request.client_id
+        exchange = PassedProduce(cast(Any, self.client), head, 0, self.produce, leader, fields.parts, fields.ids, kept)
         self.pending.append(exchange)
         return exchange
 

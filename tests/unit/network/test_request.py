@@ -9,10 +9,10 @@ from sidecar.network.request import Request
 
 def test_a_borrowed_request_that_is_owned_tells_how_far_its_positions_moved() -> None:
     data = b"\0\0\0\x0ahead body"
-    framing._shared[100 : 100 + len(data)] = data
-    request = Request(0, 8, 7, b"c", Frame(framing._shared, 100, 100 + len(data), False), 109)
+    framing.SHARED[100 : 100 + len(data)] = data
+    request = Request(0, 8, 7, b"c", Frame(framing.SHARED, 100, 100 + len(data), False), 109)
     moved = request.own()
-    framing._shared[100 : 100 + len(data)] = bytes(len(data))  # what arrives next overwrites it
+    framing.SHARED[100 : 100 + len(data)] = bytes(len(data))  # what arrives next overwrites it
     frame = request.frame
     assert (moved, request.body) == (-100, 9)
     assert bytes(frame.view(109 + moved, frame.end)) == b"body"

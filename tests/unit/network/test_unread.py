@@ -302,7 +302,7 @@ async def test_what_tls_had_read_already_is_received_although_there_is_no_room()
     memory = AnswerMemory(MIB)
     first, second = (UpstreamConnection(Owner(), (LOOPBACK, 9092), 5.0, answers=memory) for _ in range(2))
     asked = Asked(1)
-    second._pending.append(asked)
+    second.waiters.append(asked)
     second._sent_at.append(0.0)
     frame = answer_frame(1, bytes(MIB))
     for link in (first, second):
