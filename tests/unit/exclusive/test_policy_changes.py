@@ -14,13 +14,16 @@ import pytest
 from metadata import MetadataUnavailable
 from metadata.errors import GenerationChanged
 from metadata.ownership import AccessMode
-from sidecar.changelog import Key, Kind, Record
+from metadata.policies import ANY, Under
+from sidecar.changelog import Key, Kind, Record, partition_slot
 from sidecar.policy.catalog import PolicyCatalog, UnservedError, Wanted
 from sidecar.policy.policies import PolicyBook, PolicyFields, Scope
 from sidecar.protocol.caller import UnknownTopicError, UpstreamError
 from sidecar.protocol.calls.admin import AlterTopicConfig, Outcome
 from sidecar.protocol.calls.transactions import InitProducerId
 from sidecar.protocol.errors import ErrorCode, KafkaError
+from sidecar.protocol.ids import ProducerEpoch, ProducerId, Stamp
+from sidecar.v1 import state_pb2 as state
 from tests.sim.host import Host
 from tests.sim.loop import SimLoop
 from tests.unit.exclusive.paper_cluster import TOPIC, Client, Cluster, Node, cluster
@@ -306,5 +309,129 @@ def test_a_topic_is_held_behind_its_fence_only_while_it_has_a_policy() -> None:
         paper.kafka.calls.clear()
         await catalog.hold(TOPIC)
         assert paper.kafka.calls, "a deletion that began before is fenced"
+
+    play(story)
+
+
+# What another node has decided --------------------------------------------------------------------------------------
+
+
+def decided(paper: Cluster, catalog: PolicyCatalog, policy: PolicyFields, *, by_client: bool = False) -> Any:
+    """Redis has a policy that no node has written down."""
+    body = policy.body(by_client=by_client)
+    return paper.redis.set_policy(TOPIC, body, catalog._known(), b"t" * 16, only_new=True)
+
+
+@pytest.mark.parametrize("by_client", [False, True])
+def test_a_dead_nodes_decision_is_written_down_as_it_was_made_but_for_kafkas_setting(by_client: bool) -> None:
+    async def story(paper: Cluster, node: Node, catalog: PolicyCatalog) -> None:
+        wanted = PolicyFields(AccessMode.EXCLUSIVE, log_append_time=True)
+        await decided(paper, catalog, wanted, by_client=by_client)
+        assert await catalog.govern(TOPIC) is not None
+        await asyncio.sleep(10.9)
+        assert await catalog.govern(TOPIC) is not None
+        assert catalog.read().exact(TOPIC) is None, "its node may still ask Kafka"
+        await asyncio.sleep(0.2)
+        assert await catalog.govern(TOPIC) is not None
+        assert catalog.read().exact(TOPIC) == EXCLUSIVE, "brokers were not asked to set times"
+        assert catalog.by_clients == ({TOPIC} if by_client else frozenset())
+        assert catalog._undone == {}
+        stored = await paper.redis.policies()
+        assert PolicyFields.of_body(stored.by_name[TOPIC].body) == EXCLUSIVE
+        await asyncio.sleep(0)
+        assert reported(node) == [(TOPIC, EXCLUSIVE.body(), "", False)]
+        assert await catalog.govern(TOPIC) is None
+
+    play(story)
+
+
+def test_a_newer_decision_is_left_to_its_node_anew() -> None:
+    async def story(paper: Cluster, node: Node, catalog: PolicyCatalog) -> None:
+        await decided(paper, catalog, SHARED)
+        assert await catalog.govern(TOPIC) is not None
+        await asyncio.sleep(0.9)
+        await paper.redis.set_policy(TOPIC, EXCLUSIVE.body(), catalog._known(), b"u" * 16)
+        await asyncio.sleep(0.9)
+        assert await catalog.govern(TOPIC) is not None
+        await asyncio.sleep(0.9)
+        assert await catalog.govern(TOPIC) is not None
+        assert catalog.read().exact(TOPIC) is None
+        await asyncio.sleep(0.2)
+        assert await catalog.govern(TOPIC) is not None
+        assert catalog.read().exact(TOPIC) == EXCLUSIVE
+
+    play(story)
+
+
+def test_a_decision_that_its_node_wrote_down_meanwhile_is_left_alone() -> None:
+    async def story(paper: Cluster, node: Node, catalog: PolicyCatalog) -> None:
+        other = paper.node()
+        other.env.catalog.book = PolicyBook({})
+        await decided(paper, catalog, SHARED)
+        assert await catalog.govern(TOPIC) is not None
+        await asyncio.sleep(1.1)
+        record = EXCLUSIVE.to_record(2, 0)
+        paper.kafka.append_records([Record(Key(Kind.POLICY, TOPIC), record).encode()])
+        seen = node.changelog.seen
+
+        async def read_with_the_fence(*about: Any, **more: Any) -> None:
+            await seen(*about, **more)
+            catalog.read()
+
+        vars(node.changelog)["seen"] = read_with_the_fence
+        assert await catalog.govern(TOPIC) is not None
+        assert (catalog.book.exact(TOPIC), catalog.by_clients) == (EXCLUSIVE, frozenset())
+        assert await catalog.govern(TOPIC) is None
+
+    play(story)
+
+
+def test_only_one_of_two_nodes_makes_a_clients_policy() -> None:
+    async def story(paper: Cluster, node: Node, catalog: PolicyCatalog) -> None:
+        policies = paper.redis.policies
+
+        async def before_the_other(*_: Any) -> Any:
+            found = await policies()
+            await decided(paper, catalog, EXCLUSIVE)
+            return found
+
+        vars(paper.redis)["policies"] = before_the_other
+        error = await catalog.govern(TOPIC)
+        assert error is not None
+        assert (error.code, "not settled yet" in error.message) == (ErrorCode.LEADER_NOT_AVAILABLE, True)
+        assert catalog.read().exact(TOPIC) is None
+        assert catalog._undone == {}
+
+    play(story)
+
+
+def test_a_policy_of_a_prefix_or_an_operator_that_redis_has_keeps_a_client_from_making_one() -> None:
+    async def story(paper: Cluster, node: Node, catalog: PolicyCatalog) -> None:
+        await paper.redis.set_policy("ord*", SHARED.body(), catalog._known(), b"t" * 16, only_new=True)
+        await paper.redis.set_policy("pay*", SHARED.body(), catalog._known(), b"u" * 16, only_new=True)
+        assert await catalog.govern(TOPIC) is not None
+        assert set(catalog._undone) == {"ord*"}
+        assert set((await paper.redis.policies()).by_name) == {"ord*", "pay*"}
+        await asyncio.sleep(1.1)
+        assert await catalog.govern(TOPIC) is not None
+        assert catalog.read().exact("ord*") == SHARED
+        assert await catalog.govern(TOPIC) is None
+
+    play(story)
+
+
+def test_redis_compares_the_generations_of_all_slots_that_a_change_concerns() -> None:
+    async def story(paper: Cluster, node: Node, catalog: PolicyCatalog) -> None:
+        for partition in (0, 1):
+            key = partition_slot(partition)
+            opened, owner = state.Serving(generation=3 + partition), state.Ownership(generation=3 + partition)
+            records = [Record(Key(Kind.SERVING, TOPIC, key), opened), Record(Key(Kind.OWNERSHIP, TOPIC, key), owner)]
+            writer = Stamp(ProducerId(900 + partition), ProducerEpoch(0))
+            paper.kafka.append_records([record.encode() for record in records], writer)
+        assert await catalog._under(TOPIC, None) is ANY
+        whole = await catalog._under(TOPIC, Wanted(frozenset({4})))
+        assert whole == Under(frozenset({4}), 4, (TOPIC, f"{TOPIC}/p0", f"{TOPIC}/p1"))
+        one = await catalog._under(TOPIC, Wanted(frozenset({3}), partition=0))
+        assert one == Under(frozenset({3}), 3, (f"{TOPIC}/p0",))
 
     play(story)

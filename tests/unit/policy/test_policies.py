@@ -147,3 +147,30 @@ def test_who_made_a_policy_is_told_to_redis_and_recorded(by_client: bool) -> Non
 
 def test_what_a_newer_version_tells_redis_is_ignored() -> None:
     assert PolicyFields.of_body('{"access_mode": "exclusive", "colour": "red"}') == PolicyFields(AccessMode.EXCLUSIVE)
+
+
+def test_a_default_governs_what_no_policy_covers_and_decides_what_policies_leave_open() -> None:
+    default = PolicyFields(deduplication=True)
+    found = PolicyBook({"orders": PolicyFields(AccessMode.EXCLUSIVE), "pay.*": PolicyFields()}, default)
+    assert found.effective("orders") == PolicyFields(AccessMode.EXCLUSIVE, True, False, Scope.TOPIC, False)
+    assert found.effective("any") == PolicyFields(AccessMode.SHARED, True, False, Scope.TOPIC, False)
+    assert found.effective("__consumer_offsets") is None
+    assert found.governed_prefixes == ["pay.", ""]
+    assert PolicyBook({"pay.*": PolicyFields()}).governed_prefixes == ["pay."]
+    assert found.scope("any") is Scope.TOPIC
+    assert PolicyBook({"a": PolicyFields(scope=Scope.PARTITION)}).scope("a") is Scope.PARTITION
+
+
+def test_names_longer_than_any_topic_are_not_kept() -> None:
+    found = book(STAR=PolicyFields(AccessMode.EXCLUSIVE))
+    sizes: list[int] = []
+    for length in (249, 250):
+        assert found.effective("a" * length) is not None
+        sizes.append(found._known.cache_info().currsize)
+    assert sizes == [1, 1]
+
+
+@pytest.mark.parametrize("body", ["[]", "7", '"shared"', "{", '{"access_mode": "none"}', '{"scope": "?"}'])
+def test_what_is_no_policy_is_an_error(body: str) -> None:
+    with pytest.raises(ValueError, match=r".+"):
+        PolicyFields.of_body(body)
