@@ -16,7 +16,7 @@ from sidecar.protocol.ids import Offset, ProducerEpoch, ProducerId, Stamp
 from sidecar.protocol.session import Session
 from sidecar.takeover.arbitration import Arbitration, ExhaustedError, HeldError
 from sidecar.takeover.requests import NothingDoneError, Purpose, Request
-from sidecar.takeover.slots import SlotScope
+from sidecar.takeover.slots import SlotScope, owner_record
 from sidecar.v1 import state_pb2 as state
 from tests.unit.exclusive.paper_cluster import TOPIC
 
@@ -237,3 +237,15 @@ async def test_a_withdrawal_needs_a_claim_and_no_answer() -> None:
     await arbitration.abandon(b"1")
     await arbitration.abandon(b"2")
     assert store.asked == [(TOPIC, b"1"), (TOPIC, b"2")]
+
+
+async def test_an_outcome_is_told_to_redis_with_its_claim_or_with_the_next_heartbeat() -> None:
+    store = Store(True, AWAY)
+    arbitration = Arbitration(services(View(), store, node=3), SlotScope(TOPIC), CLAIM)
+    owner = state.Ownership(session="pid:8", name="app", generation=4)
+    taken: Any = SimpleNamespace(ownership=owner, position=12, stamp=WRITER)
+    await arbitration.publish(taken, b"token")
+    await arbitration.publish(taken, None)
+    published = owner_record(TOPIC, owner, 12, WRITER, 3)
+    assert store.asked == [(published, b"token"), (published, None)]
+    assert (published.session, published.generation, published.node_id) == ("pid:8", 4, 3)

@@ -248,3 +248,53 @@ def test_a_leader_that_knows_no_batch_of_a_young_epoch_is_trusted(
     scope, look = SlotScope("orders"), looked(50, *active)
     assert trusted_ends(View(), clock, scope, entry, look, 10_000) == ({0: 50} if is_trusted else {})
     assert trusted_ends(View(), clock, scope, entry, look, 1_000) == {}, "it may have forgotten them"
+
+
+@pytest.mark.parametrize(
+    ("opened_ms", "logged_ms", "noted_ms", "is_trusted"),
+    [
+        (80_000, None, None, False),
+        (80_000, 95_000, 95_000, True),
+        (80_000, 95_000, 80_000, False),
+        (80_000, 80_000, 95_000, False),
+        (95_000, 80_000, 80_000, True),
+        (90_000, None, None, False),
+        (90_001, None, None, True),
+    ],
+    ids=["old", "kept", "noted long ago", "logged long ago", "young", "just too old", "just young enough"],
+)
+def test_an_epoch_that_was_kept_alive_since_is_as_good_as_a_young_one(
+    opened_ms: int, logged_ms: int | None, noted_ms: int | None, is_trusted: bool
+) -> None:
+    """A tail counts from the earlier of its own time and that of the log: neither alone is believed."""
+    view = View()
+    if logged_ms is not None and noted_ms is not None:
+        (record,) = reader(PaperLog()).records(view, MASTER_SLOT, UUID(int=1), WRITER, {0: tail_at(3, 40)}, noted_ms)
+        view.apply(Offset(0), logged_ms, None, record.encode())
+    value = state.Serving(producer_id=WRITER.producer_id, producer_epoch=WRITER.epoch)
+    entry: Entry[Opened] = Entry(Key(Kind.SERVING, "orders", MASTER_SLOT), value, None, Offset(0), opened_ms)
+    clock = Clock(lambda: 100.0, lambda: 0.0)
+    assert trusted_ends(view, clock, SlotScope("orders"), entry, looked(50), 10_000) == {}, "by no brokers' clock"
+    clock.heard(100_000, 0.0)
+    found = trusted_ends(view, clock, SlotScope("orders"), entry, looked(50), 10_000)
+    assert found == ({0: 50} if is_trusted else {})
+
+
+def test_each_partition_is_judged_by_what_its_own_leader_says() -> None:
+    remembered = {
+        TopicPartition("orders", index): PartitionProducers(0, None, active)
+        for index, active in enumerate([(remembers(3),), (remembers(5, FENCE),), ()])
+    }
+    look = Look({0: 50, 1: 60, 2: 70}, {0: 1, 1: 2, 2: 3}, remembered)
+    assert [look.claim("orders", index, WRITER) for index in range(3)] == [claim_at(3, 50, 1), None, None]
+    assert [look.knows_newer("orders", index, WRITER) for index in range(3)] == [False, True, False]
+    assert [has_forgotten(look, "orders", WRITER, (index,)) for index in range(3)] == [False, False, True]
+    found = reader(PaperLog()).before(View(), MASTER_SLOT, WRITER, look, range(3), {0: 10, 2: 30})
+    assert found == {0: Tail(NOTHING, 10, claim_at(3, 50, 1)), 1: Tail(NOTHING, 0), 2: Tail(NOTHING, 30)}
+
+
+def test_the_tail_of_a_later_epoch_or_another_producer_says_nothing_of_where_this_one_began() -> None:
+    later = view_with(tail_at(3, 40), Stamp(SLOT, ProducerEpoch(5)))
+    assert before(later, looked(50), since=30) == Tail(NOTHING, 30)
+    other = view_with(tail_at(3, 40), Stamp(CLIENT, ProducerEpoch(3)))
+    assert before(other, looked(50), since=30) == Tail(NOTHING, 30)
