@@ -429,3 +429,18 @@ async def test_a_topic_that_is_created_anew_is_fenced_as_a_whole_before_a_partit
         assert await Client(9, FENCING).send(node, 3) == 0
         assert paper.kafka.log(0).values == [3]
         assert topic_of(node).of(0).generation == 2
+
+
+async def test_a_topic_does_not_move_while_its_master_slot_is_taken_or_a_partition_may_not() -> None:
+    async with cluster() as paper:
+        node, _, second = await two(paper)
+        topic = topic_of(node)
+        assert topic.may_move
+        async with topic.master._taking:
+            assert not topic.may_move
+        plain = Client(-1, FENCING)
+        assert await plain.send(node, 3, partition=1) == 0
+        assert not topic.may_move, "a plain session ends with this node"
+        node.close(plain, second)
+        await node.settled()
+        assert topic.may_move

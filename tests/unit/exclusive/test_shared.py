@@ -553,3 +553,26 @@ async def test_sessions_share_until_the_marker_of_another_node_is_read() -> None
         assert topic.shared.is_live(first.session)
         topic.shared.close(answers.MOVED)
         assert not topic.shared.is_current()
+
+
+async def test_a_session_whose_slot_is_given_away_writes_under_its_epoch_no_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Also if the takeover fails: it opens the next one of its slot then."""
+    monkeypatch.setattr("sidecar.exclusive.shared.POOL", 2)
+    async with cluster() as paper:
+        node, first, _ = await two(paper)
+        gone = node.whole.shared._sessions[first.session]
+        node.close(first)
+        assert gone.writer.epoch is not None
+
+        async def fail(_: Any) -> None:
+            raise UpstreamError("away")
+
+        paper.kafka.before = fail
+        assert await Client(9).send(node, 3) == BUSY
+        assert gone.writer.epoch is None
+        paper.kafka.before = None
+        assert await Client(7).send(node, 4, sequence=1) == 0
+        assert node.whole.shared._sessions[first.session] is gone
+        assert paper.kafka.log().values == [1, 2, 4]

@@ -198,6 +198,13 @@ def test_a_tail_is_written_down_as_it_is_and_once(tail: Tail) -> None:
     assert reader(PaperLog()).records(view, MASTER_SLOT, UUID(int=1), WRITER, {0: tail}, 2_000) == []
 
 
+def test_of_several_partitions_those_whose_tails_are_known_are_not_written_down_again() -> None:
+    view = view_with(tail_at(3, 40))
+    tails = {0: tail_at(3, 40), 1: tail_at(5, 50)}
+    (record,) = reader(PaperLog()).records(view, MASTER_SLOT, UUID(int=1), WRITER, tails, 2_000)
+    assert record.key.partition == 1
+
+
 def test_a_leaders_word_never_takes_the_place_of_what_is_committed() -> None:
     view = view_with(tail_at(3, 40))
     assert before(view, looked(50, remembers(7), leader_epoch=3)) == tail_at(3, 40, claim_at(7, 50, 3))
