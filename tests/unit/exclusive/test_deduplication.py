@@ -218,6 +218,24 @@ async def test_what_fails_while_the_storage_is_away_can_be_sent_again_and_is_the
     assert await world.ids(topic) == [0, 1, 2, 3, 4]
 
 
+async def test_a_partition_that_is_added_is_read_before_a_new_session_writes_beside_others(
+    room: Room, world: World, beside: str
+) -> None:
+    """The holder of the master slot reads ids; it was taken without that partition."""
+    first, second = room.connect("billing"), room.connect("shipping")
+    assert (await write(first, beside, 1))[0] == 0
+    master = room.topic(beside).shared.master
+    await world.grow(beside, 2)
+    await until(lambda: second.send_ids(beside, [5], partition=1, sequence=0), 5)
+    again = room.topic(beside).shared.master
+    assert master is not None
+    assert again is not None
+    assert (master.partitions, again.partitions) == ((0,), (0, 1))
+    await until(lambda: second.send_ids(beside, [5], partition=1, sequence=0))
+    assert (await write(second, beside, 5, partition=1))[0] == 0
+    assert await world.ids(beside, 1) == [5], "the second one is a duplicate"
+
+
 # The policy -----------------------------------------------------------------------------------------------------------
 
 

@@ -455,8 +455,10 @@ async def test_a_node_that_starts_knows_who_was_deposed_and_who_binds_which_prod
         later.env.deposed.note(key, records.Ownership(generation=4))
         assert later.env.deposed.lost_by(nine) is None
         assert later.env.deposed.lost_by(owner.session) == (TOPIC, 2)
+        assert set(later.env.deposed._found[TOPIC]) == {MASTER_SLOT}, "nothing is kept of another"
         later.env.deposed.note(Key(Kind.OWNERSHIP, TOPIC, MASTER_SLOT), None)
         assert later.env.deposed.lost_by(owner.session) is None
+        assert later.env.deposed._found == {}
         assert later_node.holder is not None
 
 

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
+from sidecar.exclusive.writer import SlotWriter
 from sidecar.fencing.expiry import KeepAlive
+from sidecar.forwarder.outcome import Outcome
+from sidecar.network.aside import Allowance
 from sidecar.protocol import limits
 from tests.kafka.exclusive.room import Room
 from tests.unit.exclusive.world import World
@@ -78,3 +83,27 @@ async def test_a_batch_that_is_examined_aside_is_not_overtaken(
     answers = [owner.begin(name, bytes(200), **how), owner.begin(name, b"2"), owner.begin(name, b"3" * 200, **how)]
     assert [each.error for each in await asyncio.gather(*answers)] == [OK] * 3
     assert await written(world, name) == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize(("sizes", "spent"), [([700], 700), ([], limits.BATCH_BYTES)])
+async def test_what_a_thread_opens_is_spent_from_its_clients_allowance(sizes: list[int], spent: int) -> None:
+    """A batch that cannot be opened may have cost as much as the largest one."""
+    taken: list[int] = []
+
+    class Counted(Allowance):
+        def spend(self, size: int) -> None:
+            taken.append(size)
+
+    def examine(*_: object, opened: Callable[[int], None], at_once: bool) -> Outcome:
+        assert not at_once
+        for size in sizes:
+            opened(size)
+        return Outcome(TOO_OLD)
+
+    nothing = cast(Any, None)
+    writer = SlotWriter("orders", nothing, cast(Any, SimpleNamespace(examine=examine)))
+    batch = memoryview(b"batch")
+    reply = SimpleNamespace(allowance=Counted())
+    answer = await writer.examine(cast(Any, SimpleNamespace(batch=batch, reply=reply)))
+    assert (answer, taken) == (Outcome(TOO_OLD), [spent])
+    assert writer._examined is None, "it is judged by its records again"
