@@ -253,8 +253,7 @@ class SlotEpoch:
         space = self._spaces.get(partition)
         if space is None:
             return NOTHING
-        behind = space.stamped(space.next)
-        return StampedSequence(behind - 1) if behind else NOTHING
+        return StampedSequence(space.stamped(space.next) - 1)  # -1 is `NOTHING`
 
     @property
     def idle(self) -> bool:
