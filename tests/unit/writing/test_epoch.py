@@ -24,6 +24,7 @@ from sidecar.changelog import (
     unpack_positions,
 )
 from sidecar.dedup.reply import Reply
+from sidecar.forwarder.outcome import Outcome
 from sidecar.forwarder.sequences import RefusedSequences, Verdict
 from sidecar.protocol.batch import read_header, stamp
 from sidecar.protocol.ids import ClientSequence, Offset, ProducerEpoch, ProducerId, Stamp, StampedSequence
@@ -164,6 +165,29 @@ async def test_a_partition_that_was_never_written_takes_any_epoch_of_its_client(
     assert verdict(0, 2, 29) is Verdict.REPEAT
     assert verdict(0, 1, 0) is Verdict.STALE
     assert verdict(1, 1, 0) is Verdict.RAISE
+
+
+async def test_an_epoch_is_quiet_once_nothing_is_under_way_or_not_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """While a batch is under way, no next epoch is opened from memory."""
+    monkeypatch.setattr("sidecar.writing.epoch._QUIET_S", 0.02)
+    writing = Writing()
+    assert await writing.epoch.quiet()
+    writing.send(0, 30)
+    assert not await writing.epoch.quiet()
+    writing.deliver()
+    assert await writing.epoch.quiet()
+
+
+async def test_gates_end_with_their_epoch_and_lanes_that_are_made_later_as_well() -> None:
+    writing, closed = Writing(), list[Outcome]()
+    gate = SimpleNamespace(close=closed.append)
+    vars(writing.epoch)["_gates"] = SimpleNamespace(in_order=lambda: [gate])
+    writing.epoch.close(Outcome(6))
+    writing.epoch.close(Outcome(7))
+    assert closed == [Outcome(6), Outcome(7)]
+    vars(writing.epoch)["_gates"] = None
+    writing.send(1, 0)
+    assert writing.answers == [6], "a lane that is made later ends as the epoch did"
 
 
 # The record of the next epoch -----------------------------------------------------------------------------------------
