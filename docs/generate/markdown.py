@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from inspect import cleandoc
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+
+WIDTH: Final = 240
+_END: Final = re.compile(r"(?<=[.!?;]) (?=\S)")
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> list[str]:
@@ -29,8 +33,19 @@ def note(source: str) -> list[str]:
 
 
 def prose(text: str) -> list[str]:
-    """Paragraphs, each on one line, an empty line behind each."""
-    return [line for part in cleandoc(text).split("\n\n") for line in (" ".join(part.split()), "")]
+    """Paragraphs, an empty line behind each."""
+    return [line for part in cleandoc(text).split("\n\n") for line in (*sentences(part), "")]
+
+
+def sentences(paragraph: str) -> list[str]:
+    """The lines of a paragraph: each ends with a sentence, and has as many as fit into `WIDTH` characters."""
+    lines: list[str] = []
+    for sentence in _END.split(" ".join(paragraph.split())):
+        if lines and len(lines[-1]) + len(sentence) < WIDTH:
+            lines[-1] += f" {sentence}"
+        else:
+            lines.append(sentence)
+    return lines
 
 
 def page(lines: Iterable[str]) -> str:

@@ -1,4 +1,4 @@
-"""Every limit has a metric in deploy.md and a test in testing.md. What they name exists (test_references.py)."""
+"""Every limit has a metric in limits.md and a test in testing.md. What they name exists (test_references.py)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 from sidecar.settings.limits import Limits
 
-_DEPLOY = Path("docs/operate/deploy.md").read_text(encoding="utf-8")
+_LIMITS = Path("docs/operate/limits.md").read_text(encoding="utf-8")
 _TESTING = Path("docs/internals/testing.md").read_text(encoding="utf-8")
 
 
@@ -20,7 +20,7 @@ def rows(page: str) -> dict[str, str]:
     return {name.lower(): second for _, first, second, _ in cells for name in re.findall(r"`SIDECAR_([A-Z_]+)`", first)}
 
 
-_METRICS, _TESTS = rows(_DEPLOY), rows(_TESTING)
+_METRICS, _TESTS = rows(_LIMITS), rows(_TESTING)
 
 
 @pytest.mark.parametrize("setting", sorted(each.name for each in fields(Limits)))
@@ -32,5 +32,5 @@ def test_every_limit_has_a_metric_and_a_test(setting: str) -> None:
 
 @pytest.mark.parametrize("setting", sorted(each.name for each in fields(Limits)))
 def test_every_limit_is_explained(setting: str) -> None:
-    explained = [row for row in _DEPLOY.splitlines() if row.count("|") == 5]
+    explained = [row for row in _LIMITS.splitlines() if row.count("|") == 5]
     assert any(f"`SIDECAR_{setting.upper()}`" in row for row in explained) or setting == "log_limit"

@@ -142,12 +142,23 @@ def test_a_test_named_alone_belongs_to_a_file_of_its_paragraph(found: Page) -> N
         assert [test for test in alone if test not in known] == []
 
 
-def test_every_promise_names_a_test() -> None:
-    """The tables of guarantees.md have three columns; the third says what shows the first."""
-    rows = re.findall(r"^\| (.+) \| (.*) \| (.*) \|$", page("docs/reference/guarantees.md").prose, re.MULTILINE)
-    promises = [row for row in rows if row[0] != "promise" and not row[0].startswith("-")]
-    assert len(promises) > 20
-    assert [promise for promise, _, shown in promises if "tests/" not in shown and "make test" not in shown] == []
+def unshown(text: str) -> list[str]:
+    """Entries of a list of promises that name no test. An entry may say *By:*, and ends with its tests."""
+    entries = re.findall(r"^- .+(?:\n  .+)*", text, re.MULTILINE)
+    return [entry for entry in entries if not re.search(r"^  Tests: .*(?:tests/|make test)", entry, re.MULTILINE)]
+
+
+@pytest.mark.parametrize("name", ["docs/reference/guarantees.md", "docs/internals/evidence.md"])
+def test_every_promise_names_a_test(name: str) -> None:
+    prose = re.sub(r"^Not promised:\n(.*?)(?=^## )", "", page(name).prose, flags=re.MULTILINE | re.DOTALL)
+    promises = prose.partition("\n## Not promised")[0]
+    assert promises.count("\n- ") > 20
+    assert unshown(promises) == []
+
+
+def test_a_promise_without_a_test_is_found() -> None:
+    text = "- One.\n  *By:* it.\n  Tests: `tests/a.py`.\n- Two.\n  *By:* it.\n\n- Three.\n  Tests: none.\n"
+    assert unshown(text) == ["- Two.\n  *By:* it.", "- Three.\n  Tests: none."]
 
 
 @cache
@@ -284,14 +295,14 @@ def events_of(text: str) -> dict[str, set[str]]:
     return found
 
 
-def test_operations_tells_every_event_with_its_fields() -> None:
+def test_every_event_is_listed_with_its_fields() -> None:
     logged: dict[str, set[str]] = {}
     for name in modules():
         if name.startswith("sidecar/"):
             for event, fields in events_of((ROOT / name).read_text(encoding="utf-8")).items():
                 logged.setdefault(event, set()).update(fields)
     logged["python_log"] = {"logger", "message"}  # its name is a constant of `telemetry.logs`
-    rows = re.findall(r"^\| `(\w+)` \| [a-z, ]*\| (.*?) ?\| ", page("docs/operate/operations.md").prose, re.MULTILINE)
+    rows = re.findall(r"^\| `(\w+)` \| [a-z, ]*\| (.*?) ?\| ", page("docs/reference/log-events.md").prose, re.MULTILINE)
     told = {event: set(re.findall(r"`(\w+)`", fields)) for event, fields in rows}
     assert told == logged
 
@@ -301,7 +312,7 @@ def test_the_events_of_a_module_are_found() -> None:
     assert events_of(text) == {"a_b": {"peer", "status"}, "gone": {"problem"}}
 
 
-def test_operations_tells_every_reason_of_a_rejection() -> None:
+def test_every_reason_of_a_rejection_is_listed() -> None:
     sources = "\n".join((ROOT / name).read_text(encoding="utf-8") for name in modules() if name.startswith("sidecar/"))
     said = set(re.findall(r'(?:RejectError|\.reject|\.refuse|\.report)\(\s*"(\w+)"', sources))
     said |= set(re.findall(r'reason: ClassVar\[str\] = "(\w+)"', sources))
@@ -309,7 +320,7 @@ def test_operations_tells_every_reason_of_a_rejection() -> None:
     assert table is not None
     said |= set(re.findall(r': "(\w+)",', table[1]))
     said |= {BadLength(size, head, 1).reason[0] for size, head in ((9, b"GET "), (9, b"\x16\x03"), (-1, b""), (9, b""))}
-    prose = page("docs/operate/operations.md").prose
+    prose = page("docs/reference/log-events.md").prose
     told = re.search(r"Reasons of `client_rejected`(.*?)\n\n", prose, re.DOTALL)
     assert told is not None
     assert set(re.findall(r"`(\w+)`", told[1])) == said

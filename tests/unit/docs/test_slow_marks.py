@@ -1,4 +1,4 @@
-"""Which tests of guarantees.md `make test` leaves out: the page marks exactly these *slow*."""
+"""Which tests of guarantees.md and evidence.md `make test` leaves out: the pages mark exactly these *slow*."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import pytest
 from tests.shown import COLLECTED
 from tests.unit.docs.pages import ROOT, page
 
+PAGES = ("docs/reference/guarantees.md", "docs/internals/evidence.md")
 PLACE = Path(__file__).relative_to(ROOT)
 
 REFERENCE = re.compile(r"`(tests/[\w/]+\.py(?:::test_\w+)?)`( \(\*slow\*\))?")
@@ -32,15 +33,12 @@ def left_out(collected: list[tuple[str, bool]]) -> dict[str, bool]:
     return found
 
 
-def test_the_page_marks_exactly_the_tests_that_make_test_leaves_out(request: pytest.FixtureRequest) -> None:
+def test_the_pages_mark_exactly_the_tests_that_make_test_leaves_out(request: pytest.FixtureRequest) -> None:
     """Of the files that are run together with this one: all of them in `make test`."""
     slow = left_out(request.config.stash[COLLECTED])
     assert slow[f"{PLACE}::test_marks_are_read"] is False
-    named = {
-        reference: marked
-        for reference, marked in marks(page("docs/reference/guarantees.md").text).items()
-        if reference in slow
-    }
+    text = "\n".join(page(name).text for name in PAGES)
+    named = {reference: marked for reference, marked in marks(text).items() if reference in slow}
     assert sorted(reference for reference in named if slow[reference] and False in named[reference]) == []
     assert sorted(reference for reference in named if not slow[reference] and True in named[reference]) == []
 

@@ -389,7 +389,7 @@ async def test_a_crowd_shakes_hands_a_few_at_a_time_and_all_of_it_gets_in(
 
 @on_uvloop
 async def test_what_is_read_behind_a_held_request_takes_bounded_memory(authority: Authority) -> None:
-    """docs/operate/deploy.md names the bound: one read, and with TLS what was decrypted beside it."""
+    """docs/operate/limits.md names the bound: one read, and with TLS what was decrypted beside it."""
     context, told, recorder = server(authority), Told(), Recorder()
     recorder.act = lambda connection, request, exchange: connection.hold()
     async with listening(recorder, lambda: context, told) as listener:
