@@ -13,7 +13,7 @@ import pytest
 from metadata import MetadataUnavailable
 from metadata.errors import Reason
 from metadata.ownership import AccessMode, Generation, Ownership
-from sidecar.changelog import Key, Kind, Record
+from sidecar.changelog import MASTER_SLOT, Key, Kind, Record
 from sidecar.exclusive.answers import QueueFoundError
 from sidecar.fencing.expiry import KeepAlive
 from sidecar.ownership.state import Awaited, Leaving, Owned
@@ -1075,6 +1075,10 @@ async def test_the_fence_is_renewed_and_ends_no_writing() -> None:
         assert EndTxn in paper.kafka.calls
         assert InitProducerId not in paper.kafka.calls
         assert node.whole.written_under is before
+        node.read()
+        noted = node.changelog.view.tail(TOPIC, MASTER_SLOT, 0)
+        assert noted is not None, "the next takeover reads from there"
+        assert noted.value.last_sequence == 0
         assert await owner.send(node, 2) == 0
 
 
