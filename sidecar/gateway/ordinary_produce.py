@@ -14,7 +14,6 @@ from typing import Final, NamedTuple, TypeAlias
 
 from sidecar.cluster.resolver import Kinds, TopicKind
 from sidecar.cluster.upstream import KafkaUpstream
-from sidecar.cluster.view import NO_LEADER
 from sidecar.gateway.client import Client
 from sidecar.gateway.gaps import Buffer, Place, place_of, signature
 from sidecar.gateway.leader_hints import LeaderHints
@@ -347,22 +346,14 @@ class OrdinaryProduce:
         self.view = upstream.view
         self.kinds = kinds
 
-    def single_leader(self, client: Client, request: Request, fields: ProduceRequest) -> int:
-        """The broker that leads all partitions, if all are ordinary and have a batch that overtakes no other; else
-        `NO_LEADER`.
-        """
+    def may_pass(self, client: Client, request: Request, fields: ProduceRequest) -> bool:
+        """Whether a request can be forwarded whole: each partition has a batch, and no batch overtakes another."""
         if client.ordinary.sent_under != self.view.version and self.overtaking(client, request.frame, fields):
-            return NO_LEADER
-        leader_of, kinds = self.view.leader, self.kinds
-        found = NO_LEADER
-        for part in fields.parts:
-            if kinds[part.topic] is not TopicKind.ORDINARY or part.start == part.end:
-                return NO_LEADER
-            leader = leader_of(part.topic, part.partition)
-            if leader == NO_LEADER or (found not in (NO_LEADER, leader)):
-                return NO_LEADER
-            found = leader
-        return found
+            return False
+        for part in fields.parts:  # noqa: SIM110 - `all` costs more
+            if part.start == part.end:
+                return False
+        return True
 
     def overtaking(self, client: Client, frame: Frame, fields: ProduceRequest) -> list[tuple[ProducePart, Place]]:
         """The batches, with a producer id, for partitions whose former leader has not answered earlier batches yet."""
@@ -387,16 +378,6 @@ class OrdinaryProduce:
                 client.ordinary.expects(part.topic, part.partition, place)
                 found.add(part[:2])
         return found
-
-    def missing(self, fields: ProduceRequest) -> set[bytes]:
-        """The ordinary topics of a request with leaders that the view does not know."""
-        kinds = self.kinds
-        ordinary = ((part.topic, part.partition) for part in fields.parts if kinds[part.topic] is TopicKind.ORDINARY)
-        return self.view.missing(ordinary)
-
-    def why_no_leader(self, part: ProducePart, *, asked: bool) -> ErrorCode:
-        """The error for a partition without a leader. `asked` False: Kafka could not be asked for it."""
-        return self.view.why_no_leader(part.topic, part.partition) if asked else ErrorCode.LEADER_NOT_AVAILABLE
 
     def pass_whole(self, client: Client, request: Request, fields: ProduceRequest, leader: int) -> None:
         """Forward a request unchanged to the leader of all its partitions."""

@@ -20,11 +20,12 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final, Generic, NamedTuple, TypeAlias
 
-from sidecar.cluster.resolver import NameResolver, TopicKind
+from sidecar.cluster.resolver import NameResolver, TopicKind, is_legal
 from sidecar.cluster.view import NO_LEADER, ClusterView
 from sidecar.gateway.rights import Rights
 from sidecar.gateway.shadow_rules import ShadowRule
 from sidecar.protocol.errors import ErrorCode, KafkaError
+from sidecar.protocol.topic_ids import is_stand_in
 from sidecar.security.acls import Operation
 from sidecar.shadow.views import Part, PartT, Read, source_of
 
@@ -33,14 +34,19 @@ REFUSED: Final[Mapping[int, KafkaError]] = {code: KafkaError(code) for code in E
 _NOTHING: Final[Mapping[Any, Any]] = {}
 
 
-class Fact(Enum):
-    """What may have to be looked up."""
+_NOT_NOW: Final = KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, "Kafka cannot be asked now")
 
+
+class Fact(Enum):
+    """What may have to be looked up; in this order, because one fact may change what else is missing."""
+
+    NAME = "the topic that has an id"
+    POLICY = "the policy of a topic, for a client that asks for a mode or a generation"
     LEADER = "the leaders of a topic"
 
 
 class Missing(NamedTuple):
-    """The verdict that waits for a fact about a topic: the one whose log is read."""
+    """The verdict that waits for a fact about a topic: the one whose log is read, or a stand-in for an id."""
 
     fact: Fact
     topic: bytes
@@ -54,30 +60,44 @@ class Source(NamedTuple):
     topic_id: bytes
 
 
-Verdict: TypeAlias = int | Source | KafkaError | Missing
+class Own(Enum):
+    """The verdict for a partition that goes to no broker as it is: the node itself writes to it."""
+
+    GOVERNED = "the topic is governed"
+
+
+GOVERNED: Final = Own.GOVERNED
+_GOVERNED_TOPIC: Final = TopicKind.GOVERNED
+_ORDINARY: Final = TopicKind.ORDINARY
+"""Members of enums by names of their own: before Python 3.12 each access is a call."""
+
+
+Verdict: TypeAlias = int | Source | Own | KafkaError | Missing
 """An int is the broker that leads the partition; an error refuses it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
     """How an API treats topics. `passed`: the kinds whose partitions go to their own leaders. `refused`: the error for
-    all topics of a kind. Shadows that are neither are read from their sources.
+    all topics of a kind. Of the others, governed topics are the node's own, and shadows are read from their sources.
     """
 
     passed: tuple[TopicKind, ...]
     refused: Mapping[TopicKind, KafkaError]
 
     @classmethod
-    def of(cls, shadow: ShadowRule) -> Rule:
-        """The rule of an API that treats shadows by this rule."""
+    def of(cls, shadow: ShadowRule, *, governs: bool = False) -> Rule:
+        """The rule of an API that treats shadows by this rule. `governs`: it writes to governed topics."""
         refused = {kind: error for kind in TopicKind if (error := shadow.refused(kind)) is not None}
         apart = refused.keys() | ({TopicKind.SHADOW} if shadow is ShadowRule.READ else set())
+        apart |= {TopicKind.GOVERNED} if governs else set()
         return cls(tuple(kind for kind in TopicKind if kind not in apart), refused)
 
 
 class Facts(NamedTuple):
     """What is known for a request of a client. `denied`: the topics that it has no right to; `withheld`: partitions
     that are refused although it has the right. `asked`: the facts that were looked up; False if Kafka did not answer.
+    `by_id`: the request names topics by id. `needs_policy`: an ordinary topic becomes governed first.
     """
 
     view: ClusterView
@@ -86,6 +106,8 @@ class Facts(NamedTuple):
     denied: Mapping[bytes, KafkaError] = _NOTHING
     withheld: Mapping[tuple[bytes, int], ErrorCode] = _NOTHING
     asked: Mapping[Fact, bool] = _NOTHING
+    by_id: bool = False
+    needs_policy: bool = False
 
 
 def denied(rights: Rights, operation: Operation, parts: Iterable[Part]) -> Mapping[bytes, KafkaError]:
@@ -96,27 +118,28 @@ def denied(rights: Rights, operation: Operation, parts: Iterable[Part]) -> Mappi
 
 def plan(parts: Iterable[Part], rule: Rule, facts: Facts) -> list[Verdict]:
     """The verdict for each of these partitions, in their order."""
-    view, resolver, _, denied, withheld, _ = facts
-    kinds, leader_of, passed = resolver.kinds, view.leader, rule.passed
+    view, resolver, _, denied, withheld, _, by_id, needs_policy = facts
+    kinds, passed = resolver.kinds, rule.passed
     verdicts: list[Verdict] = []
     for part in parts:
         topic, partition = part.topic, part.partition
-        if topic in denied:
+        if topic in denied and not (by_id and _is_nameless(topic, denied[topic])):
             verdict: Verdict = denied[topic]
         elif withheld and (topic, partition) in withheld:
             verdict = REFUSED[withheld[topic, partition]]
         elif (kind := kinds[topic]) not in passed:
-            verdict = _apart(topic, partition, kind, rule, facts)
-        elif (verdict := leader_of(topic, partition)) == NO_LEADER:
+            verdict = GOVERNED if kind is _GOVERNED_TOPIC else _apart(topic, partition, kind, rule, facts)
+        elif needs_policy and kind is _ORDINARY and is_legal(topic):
+            verdict = Missing(Fact.POLICY, topic)
+        elif (verdict := view.leader(topic, partition)) == NO_LEADER:
             verdict = _leaderless(topic, partition, facts)
         verdicts.append(verdict)
     return verdicts
 
 
-def only_leader(verdicts: list[Verdict]) -> int:
-    """The broker that all partitions go to under their own names, else `NO_LEADER`: the request is sent as it is."""
-    first = verdicts[0] if verdicts else NO_LEADER
-    return first if isinstance(first, int) and verdicts.count(first) == len(verdicts) else NO_LEADER
+def only_verdict(verdicts: list[Verdict]) -> Verdict | None:
+    """The verdict on all partitions, if there is only one. If it is a broker, the request is sent to it as it is."""
+    return verdicts[0] if verdicts and verdicts.count(verdicts[0]) == len(verdicts) else None
 
 
 class Routes(Generic[PartT]):
@@ -140,12 +163,17 @@ class Routes(Generic[PartT]):
                 self.by_leader.setdefault(verdict.leader, {})[part.topic, part.partition] = read
             elif isinstance(verdict, Missing):
                 self.missing.add(verdict.topic)
-            else:
+            elif isinstance(verdict, KafkaError):
                 self.refused.setdefault(verdict.code, []).append(part)
 
 
+def _is_nameless(topic: bytes, error: KafkaError) -> bool:
+    """Whether an error is about a topic of an unknown id: it may be any topic."""
+    return error.code == ErrorCode.TOPIC_AUTHORIZATION_FAILED and is_stand_in(topic)
+
+
 def _apart(topic: bytes, partition: int, kind: TopicKind, rule: Rule, facts: Facts) -> Verdict:
-    """The verdict for a topic of a kind that does not go to its own leaders."""
+    """The verdict for a topic that is refused, or whose log is its source's."""
     if (error := rule.refused.get(kind)) is not None:
         return REFUSED[error.code] if facts.resolver.hides(topic, facts.principal) else error
     source = source_of(topic, facts.principal, facts.resolver, facts.view)
@@ -158,7 +186,12 @@ def _apart(topic: bytes, partition: int, kind: TopicKind, rule: Rule, facts: Fac
 
 
 def _leaderless(log: bytes, partition: int, facts: Facts) -> Verdict:
-    answered = facts.asked.get(Fact.LEADER)
+    """The verdict for a partition without a known leader, or of a topic without a known name."""
+    fact = Fact.NAME if facts.by_id and is_stand_in(log) else Fact.LEADER
+    answered = facts.asked.get(fact)
     if answered is None:
-        return Missing(Fact.LEADER, log)
-    return REFUSED[facts.view.why_no_leader(log, partition) if answered else ErrorCode.LEADER_NOT_AVAILABLE]
+        return Missing(fact, log)
+    if not answered:
+        return _NOT_NOW
+    is_topic = fact is Fact.LEADER
+    return REFUSED[facts.view.why_no_leader(log, partition) if is_topic else ErrorCode.UNKNOWN_TOPIC_ID]

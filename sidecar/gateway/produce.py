@@ -24,22 +24,20 @@ overtake a lost batch are answered with NOT_LEADER_OR_FOLLOWER too (`gaps`).
 
 from collections.abc import Generator, Mapping
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 from sidecar.cluster.nodes import NodeDirectory
-from sidecar.cluster.resolver import NameResolver, TopicKind, is_legal
+from sidecar.cluster.resolver import NameResolver, TopicKind
 from sidecar.cluster.upstream import KafkaUpstream
-from sidecar.cluster.view import NO_LEADER
 from sidecar.exclusive.producers import Producers
 from sidecar.forwarder.outcome import Outcome
-from sidecar.gateway.asking import refused_ids
 from sidecar.gateway.client import Client
 from sidecar.gateway.gaps import Buffer, Place, signature
 from sidecar.gateway.leader_hints import LeaderHints
 from sidecar.gateway.ordinary_produce import AGAIN, OrdinaryProduce, SplitProduce, behind_lost, refusal
-from sidecar.gateway.rights import Rights
+from sidecar.gateway.plan import GOVERNED, Fact, Facts, Missing, Rule, Verdict, only_verdict, plan
 from sidecar.gateway.shadow_rules import ShadowRule
-from sidecar.gateway.write_rights import denied_topics, refused_transaction, with_unknown
+from sidecar.gateway.write_rights import denied_topics, refused_transaction
 from sidecar.network.framing import Frame
 from sidecar.network.request import Exchange, RejectError, Request
 from sidecar.network.slices import in_slices
@@ -54,7 +52,7 @@ from sidecar.protocol.produce import ProducePart, ProduceRequest, ProduceResult
 from sidecar.protocol.topic_ids import unknown_ids
 
 _ACKS_ALL: Final = -1
-_NONE_REFUSED: Final[Mapping[bytes, KafkaError]] = {}
+_NOTHING: Final[Mapping[Any, Any]] = {}
 _BAD_INPUT: Final[dict[int, str]] = {
     ErrorCode.CORRUPT_MESSAGE: "corrupt_batch",
     ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT: "old_message_format",
@@ -149,10 +147,10 @@ class ProduceApi:
         shadow: ShadowRule = ShadowRule.REFUSED,
     ) -> None:
         self._upstream = upstream
-        self._shadow = shadow
+        self._rule = Rule.of(shadow, governs=True)
         self._view = upstream.view
+        self._resolver = resolver
         self._kinds = resolver.kinds
-        self._hides = resolver.hides
         self._governed = governed
         self._tasks = tasks
         self._hints = LeaderHints(upstream.view, nodes, resolver.kinds)
@@ -163,93 +161,102 @@ class ProduceApi:
         frame = request.frame
         fields = produce.walk(frame.buffer, request.body, frame.end, request.version, self._view.names)
         request.is_read = True
+        if len(fields.parts) > BOUNDS.turn:
+            self._hold(client, request, fields, set())
+            return
+        rest = self._begin(client, request, fields)
+        if rest is None:
+            return
+        if isinstance(rest, set):
+            self._hold(client, request, fields, rest)
+        else:
+            at_once(rest)
+
+    def _begin(
+        self,
+        client: Client,
+        request: Request,
+        fields: ProduceRequest,
+        asked: Mapping[Fact, bool] = _NOTHING,
+        ungoverned: Mapping[bytes, KafkaError] = _NOTHING,
+    ) -> set[Missing] | Generator[None, None, None] | None:
+        """Forward a request whole, or answer it (None); else return the facts that are missing, or what is left to do
+        if none is. `asked`: the facts that were looked up; `ungoverned`: the topics that could not become governed.
+        """
         parts = fields.parts
-        if len(parts) > BOUNDS.turn or (fields.ids is not None and unknown_ids(fields.ids)):
-            self._hold(client, request, fields)
-            return
-        if client.rights is not None and self._denied(client.rights, client, request, fields):
-            self._hold(client, request, fields)
-            return
         if len(parts) != 1 and not self._is_plain(client, request, fields):
-            return
-        if (error := _refused_whole(client, fields)) is not None:
+            return None
+        error = client.identity_error
+        if error is None and fields.transactional_id is not None:
+            error = refused_transaction(fields.transactional_id)
+        if error is not None:
             self._refuse_all(client, request, fields, error)
-            return
-        if client.identity is not None and client.identity.asks and self._ordinary(fields):
-            self._hold(client, request, fields)
-            return
+            return None
+        denied, rights, identity = ungoverned, client.rights, client.identity
+        if rights is not None:
+            denied = denied_topics(rights, identity, request.frame, fields, self._governed.policy_mode)
+            denied = {**ungoverned, **denied} if ungoverned else denied
+        needs_policy = identity is not None and identity.asks and Fact.POLICY not in asked
+        by_id = fields.ids is not None
+        known = self._view, self._resolver, client.principal, denied, _NOTHING, asked, by_id, needs_policy
+        facts: Facts = new_tuple(Facts, known)
+        verdicts = plan(parts, self._rule, facts)
+        only = verdicts[0] if len(parts) == 1 else only_verdict(verdicts)
+        if not isinstance(only, int) and only is not GOVERNED:
+            missing = {verdict for verdict in verdicts if isinstance(verdict, Missing)}
+            if missing:
+                return missing
         is_behind = client.ordinary.expected and behind_lost(client, request.frame, fields)
-        is_governed = self._kinds[parts[0].topic] is TopicKind.GOVERNED
-        if not is_governed and not is_behind:
-            leader = self._ordinary_parts.single_leader(client, request, fields)
-            if leader != NO_LEADER and not self._follows_governed(client, fields):
-                self._ordinary_parts.pass_whole(client, request, fields, leader)
-                return
+        if (
+            isinstance(only, int)
+            and not is_behind
+            and self._ordinary_parts.may_pass(client, request, fields)
+            and not (client.governed.claimants and self._follows_governed(client, fields))
+        ):
+            self._ordinary_parts.pass_whole(client, request, fields, only)
+            return None
         moved = request.own()
         merge = None
-        if is_governed and fields.acks == _ACKS_ALL and fields.transactional_id is None and self._all_governed(parts):
+        if only is GOVERNED and fields.acks == _ACKS_ALL and fields.transactional_id is None:
             merge = MergedProduce(client, request, self._hints, fields, is_governed=True)
             client.connection.expect(merge)
             if self._governed.append_whole(client, fields, request.frame, request.body, moved, merge):
-                return
-        if moved:
-            fields = fields.moved(moved)
-        if merge is None and self._ordinary_parts.missing(fields):
-            self._hold(client, request, fields)
-        else:
-            at_once(self._split(client, request, fields, merge))
+                return None
+        return self._split(client, request, fields.moved(moved) if moved else fields, facts, verdicts, merge)
 
-    def _walk(self, request: Request) -> ProduceRequest:
-        frame = request.frame
-        return produce.walk(frame.buffer, request.body, frame.end, request.version, self._view.names)
-
-    def _denied(
-        self, rights: Rights, client: Client, request: Request, fields: ProduceRequest
-    ) -> dict[bytes, KafkaError]:
-        return denied_topics(rights, client.identity, request.frame, fields, self._governed.policy_mode)
-
-    def _hold(self, client: Client, request: Request, fields: ProduceRequest) -> None:
+    def _hold(self, client: Client, request: Request, fields: ProduceRequest, missing: set[Missing]) -> None:
         client.connection.hold()
         moved = request.own()
-        self._tasks.start(self._handle_held(client, request, fields.moved(moved) if moved else fields))
+        self._tasks.start(self._handle_held(client, request, fields.moved(moved) if moved else fields, missing))
 
-    async def _handle_held(self, client: Client, request: Request, fields: ProduceRequest) -> None:
-        """As `handle`, for a request that needs an answer of Kafka or of other rooms first. Works in slices, and
-        refuses topics that the client may not write to or that do not exist.
-        """
+    async def _handle_held(
+        self, client: Client, request: Request, fields: ProduceRequest, missing: set[Missing]
+    ) -> None:
+        """Look up the missing facts, and begin again; works in slices."""
         connection = client.connection
-        asked = True
+        asked: dict[Fact, bool] = {}
+        ungoverned: Mapping[bytes, KafkaError] = _NOTHING
         try:
-            if unknown := unknown_ids(fields.ids):
-                asked = await self._upstream.find_ids(unknown)
-                if connection.closed:
-                    return
-                fields = self._walk(request)
-            refused = _NONE_REFUSED if client.rights is None else self._denied(client.rights, client, request, fields)
-            refused = with_unknown(refused, refused_ids(fields.ids, asked=asked))
-            if not self._is_plain(client, request, fields):
-                return
-            if (error := _refused_whole(client, fields)) is not None:
-                self._refuse_all(client, request, fields, error)
-                return
-            if (
-                client.identity is not None
-                and client.identity.asks
-                and (names := self._ordinary(fields) - refused.keys())
-            ):
-                refused = {**await self._governed.govern(names), **refused}
-            elif (
-                not refused
-                and not client.ordinary.expected
-                and (leader := self._ordinary_parts.single_leader(client, request, fields)) != NO_LEADER
-                and not self._follows_governed(client, fields)
-            ):
-                self._ordinary_parts.pass_whole(client, request, fields, leader)
-                return
-            elif missing := self._ordinary_parts.missing(fields) - refused.keys():
-                asked = await self._upstream.find_leaders(missing)
-            if not connection.closed:
-                await in_slices(self._split(client, request, fields, asked=asked, refused=refused))
+            while True:
+                if missing:
+                    fact = next(fact for fact in Fact if any(each.fact is fact for each in missing))
+                    topics = {each.topic for each in missing if each.fact is fact}
+                    if fact is Fact.POLICY:
+                        ungoverned, asked[fact] = await self._governed.govern(topics), True
+                    elif fact is Fact.NAME:
+                        asked[fact] = await self._upstream.find_ids(unknown_ids(fields.ids))
+                        frame, names = request.frame, self._view.names
+                        fields = produce.walk(frame.buffer, request.body, frame.end, request.version, names)
+                    else:
+                        asked[fact] = await self._upstream.find_leaders(topics)
+                    if connection.closed:
+                        return
+                rest = self._begin(client, request, fields, asked, ungoverned)
+                if not isinstance(rest, set):
+                    break
+                missing = rest
+            if rest is not None:
+                await in_slices(rest)
         except RejectError as error:
             connection.reject(error.reason, error.detail)
         finally:
@@ -281,56 +288,45 @@ class ProduceApi:
             raise RejectError("malformed", "a Produce request that names a partition twice")
         return True
 
-    def _all_governed(self, parts: list[ProducePart]) -> bool:
-        """Whether all partitions belong to governed topics, if the first does."""
-        kinds = self._kinds
-        return len(parts) == 1 or all(kinds[part.topic] is TopicKind.GOVERNED for part in parts)
-
-    def _ordinary(self, fields: ProduceRequest) -> set[bytes]:
-        """The topics of a request that are ordinary and could become governed."""
-        topics = {part.topic for part in fields.parts}
-        return {topic for topic in topics if self._kinds[topic] is TopicKind.ORDINARY and is_legal(topic)}
-
     def _follows_governed(self, client: Client, fields: ProduceRequest) -> bool:
         """Whether a batch that the client sent to one of these partitions while it was governed is unanswered."""
-        before = _governed_before(client) if client.governed.claimants else ()
-        return bool(before) and any(each.awaits(part) for part in fields.parts for each in before)
+        before = _governed_before(client)
+        return any(each.awaits(part) for part in fields.parts for each in before)
 
     def _split(
         self,
         client: Client,
         request: Request,
         fields: ProduceRequest,
+        facts: Facts,
+        verdicts: list[Verdict],
         merge: MergedProduce | None = None,
-        *,
-        asked: bool = True,
-        refused: Mapping[bytes, KafkaError] = _NONE_REFUSED,
     ) -> Generator[None, None, None]:
-        """Send each partition to its leader. `merge`: the exchange, if there is one already. `asked` False: Kafka could
-        not be asked for unknown leaders. `refused`: the topics to refuse, with the error of each.
+        """Send each partition to its leader. `merge`: the exchange, if there is one already.
 
         Leaders are chosen last, in the turn in which the batches are sent: which batches would overtake others is known
         only for one state of the view.
         """
         if merge is None:
             merge = self._merged(client, request, fields)
-        frame, behind = request.frame, self._behind(client, request, fields)
-        ordinary: list[ProducePart] = []
-        for first in range(0, len(fields.parts), BOUNDS.turn):
-            some = fields.parts[first : first + BOUNDS.turn]
-            before = _governed_before(client, merge)
-            ordinary += [part for part in some if not self._settled(merge, frame, part, refused, before)]
-            if len(fields.parts) > BOUNDS.turn:
+        frame, behind, parts = request.frame, self._behind(client, request, fields), fields.parts
+        is_large = len(parts) > BOUNDS.turn
+        if not is_large:
+            ordinary = self._ordinary(merge, frame, parts, verdicts)
+        else:  # between the slices leaders may move, batches be lost, and topics become governed
+            facts = facts._replace(asked={**dict.fromkeys(Fact, True), **facts.asked}, needs_policy=False)
+            ordinary: list[tuple[ProducePart, int]] = []
+            for first in range(0, len(parts), BOUNDS.turn):
+                some = parts[first : first + BOUNDS.turn]
+                ordinary += self._ordinary(merge, frame, some, plan(some, self._rule, facts))
                 yield
-        if len(fields.parts) > BOUNDS.turn:  # between the slices leaders may move and batches be lost
-            behind |= self._behind(client, request, fields._replace(parts=ordinary))
+            parts = [part for part, _ in ordinary]
+            behind |= self._behind(client, request, fields._replace(parts=parts))
+            ordinary = self._ordinary(merge, frame, parts, plan(parts, self._rule, facts))
         by_leader: dict[int, list[ProducePart]] = {}
-        for part in ordinary:
-            leader = self._view.leader(part.topic, part.partition)
+        for part, leader in ordinary:
             if part[:2] in behind:
                 merge.refuse(frame, part, ErrorCode.NOT_LEADER_OR_FOLLOWER)
-            elif leader == NO_LEADER:
-                merge.refuse(frame, part, self._ordinary_parts.why_no_leader(part, asked=asked))
             elif part.start == part.end:
                 merge.settle_checked(refusal(part, ErrorCode.INVALID_RECORD, _NO_BATCH))
             else:
@@ -340,30 +336,23 @@ class ProduceApi:
                 return
             self._ordinary_parts.send(merge, request, leader, parts)
 
-    def _settled(
-        self,
-        merge: MergedProduce,
-        frame: Frame,
-        part: ProducePart,
-        refused: Mapping[bytes, KafkaError],
-        before: list[MergedProduce],
-    ) -> bool:
-        """Append a governed batch, or refuse a batch. Returns False for one that is to be forwarded to a broker.
-        `before`: see `_governed_before`.
-        """
-        kind = self._kinds[part.topic]
-        if (error := refused.get(part.topic)) is not None:
-            merge.refuse(frame, part, error.code, error.message or None)
-        elif kind is TopicKind.GOVERNED:
-            self._append(merge, frame, part)
-        elif (error := self._shadow.refused(kind)) is not None:
-            is_hidden = self._hides(part.topic, merge.client.principal)
-            merge.settle(refusal(part, error.code, None if is_hidden else error.message))
-        elif any(each.awaits(part) for each in before):
-            merge.refuse(frame, part, ErrorCode.NOT_LEADER_OR_FOLLOWER)
-        else:
-            return False
-        return True
+    def _ordinary(
+        self, merge: MergedProduce, frame: Frame, parts: list[ProducePart], verdicts: list[Verdict]
+    ) -> list[tuple[ProducePart, int]]:
+        """Append governed batches, and refuse batches. Returns those that are to be forwarded, with their leaders."""
+        before = _governed_before(merge.client, merge)
+        ordinary: list[tuple[ProducePart, int]] = []
+        for part, verdict in zip(parts, verdicts, strict=True):
+            if verdict is GOVERNED:
+                self._append(merge, frame, part)
+            elif isinstance(verdict, KafkaError):
+                merge.refuse(frame, part, verdict.code, verdict.message or None)
+            elif any(each.awaits(part) for each in before):
+                merge.refuse(frame, part, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            else:
+                assert isinstance(verdict, int), "all facts are known, and no shadow is written to"
+                ordinary.append((part, verdict))
+        return ordinary
 
     def _behind(self, client: Client, request: Request, fields: ProduceRequest) -> set[tuple[bytes, int]]:
         """See `OrdinaryProduce.not_now`; empty if the client has no earlier batches that matter."""
@@ -393,8 +382,3 @@ def _governed_before(client: Client, merge: MergedProduce | None = None) -> list
     """The unanswered requests, except `merge`, that have batches for governed topics."""
     pending = (each for each in client.connection.pending if isinstance(each, MergedProduce))
     return [each for each in pending if each.is_governed and each is not merge]
-
-
-def _refused_whole(client: Client, fields: ProduceRequest) -> KafkaError | None:
-    name = fields.transactional_id
-    return client.identity_error or (None if name is None else refused_transaction(name))

@@ -18,11 +18,10 @@ from typing import Any, Final, TypeVar
 
 from sidecar.cluster.resolver import NameResolver
 from sidecar.cluster.upstream import KafkaUpstream
-from sidecar.cluster.view import NO_LEADER
 from sidecar.gateway import asking
 from sidecar.gateway.access.asked import PerTopic
 from sidecar.gateway.client import Client
-from sidecar.gateway.plan import Fact, Facts, Routes, Rule, Verdict, denied, only_leader, plan
+from sidecar.gateway.plan import Fact, Facts, Routes, Rule, Verdict, denied, only_verdict, plan
 from sidecar.gateway.purging import Purging
 from sidecar.gateway.shadow_rules import ShadowRule
 from sidecar.gateway.source_check import send_read
@@ -141,7 +140,7 @@ class TablesApi:
             refused = denied(rights, self._access.operation, parts)
             if refused and instead is not None and rights.cluster(instead):
                 refused = _NOTHING
-        known = self.upstream.view, self._resolver, client.principal, refused, withheld, asked
+        known = self.upstream.view, self._resolver, client.principal, refused, withheld, asked, False, False
         return plan(parts, self._rule, new_tuple(Facts, known))
 
     def _send(
@@ -159,7 +158,7 @@ class TablesApi:
         for some in _portions(table.parts, BOUNDS.turn):
             verdicts += self._plan(client, some, exchange.withheld, asked)
             yield
-        if (leader := only_leader(verdicts)) != NO_LEADER:
+        if isinstance(leader := only_verdict(verdicts), int):
             try:
                 client.send(client.links.to(leader), request, exchange)
             except DisconnectedError:

@@ -3,7 +3,7 @@
 names a generation, also needs the operation of the setting `take_over_operation`. Pure.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Final
 
 from metadata.ownership import AccessMode
@@ -66,15 +66,6 @@ def refused_transaction(transactional_id: str) -> KafkaError | None:
     if not transactional_id.startswith(TRANSACTIONAL_ID_PREFIX):
         return None
     return KafkaError(_ID, f"transactional ids {TRANSACTIONAL_ID_PREFIX}* belong to the sidecar")
-
-
-def with_unknown(denied: Mapping[bytes, KafkaError], unknown: Mapping[bytes, KafkaError]) -> Mapping[bytes, KafkaError]:
-    """The denied topics and the unknown ones. A client without the right to its transactional id does not learn which
-    topics exist.
-    """
-    if not unknown:
-        return denied
-    return {**denied, **{topic: error for topic, error in unknown.items() if denied.get(topic) is not _NOT_ITS_ID}}
 
 
 def _is_transactional(frame: Frame, fields: ProduceRequest) -> bool:

@@ -12,10 +12,11 @@ from uuid import UUID
 import pytest
 
 from sidecar.changelog.records import RawRecord, build_batch
-from sidecar.cluster.resolver import NameResolver
-from sidecar.cluster.view import NO_LEADER, ClusterView
+from sidecar.cluster.resolver import ANONYMOUS, NameResolver
+from sidecar.cluster.view import ClusterView
 from sidecar.gateway.gaps import OrdinaryBatches
 from sidecar.gateway.ordinary_produce import OrdinaryProduce, PartReply, PassedProduce, behind_lost, signatures
+from sidecar.gateway.plan import Facts
 from sidecar.gateway.produce import MergedProduce, ProduceApi
 from sidecar.network.framing import Frame
 from sidecar.network.request import Exchange, Request
@@ -87,8 +88,8 @@ class Sending:
 
     def sends_whole(self, *sequences: int | None) -> PassedProduce:
         request, fields = self.asks(*sequences)
-        leader = self.leader(request, fields)
-        assert leader != NO_LEADER
+        assert self.produce.may_pass(cast(Any, self.client), request, fields)
+        leader = self.view.only_leader(part[:2] for part in fields.parts)
         kept = signatures(request.frame.buffer, fields.parts)
         head = request.version, request.correlation_id, request.client_id
         exchange = PassedProduce(cast(Any, self.client), head, 0, self.produce, leader, fields.parts, fields.ids, kept)
@@ -103,9 +104,6 @@ class Sending:
             leader = self.view.leader(part.topic, part.partition)
             self.produce.send(merge, request, leader, [part])
         return merge
-
-    def leader(self, request: Request, fields: ProduceRequest) -> int:
-        return self.produce.single_leader(cast(Any, self.client), request, fields)
 
     def refuses(self, sequence: int, code: ErrorCode, topic: bytes = TOPIC, topic_id: bytes | None = None) -> None:
         """A batch is answered by the node itself."""
@@ -123,9 +121,9 @@ class Sending:
         if topic_id is not None:
             fields = fields._replace(ids={TOPIC: topic_id})
         behind = behind_lost(cast(Any, self.client), request.frame, fields)
-        whole = NO_LEADER if behind else self.leader(request, fields)
+        goes_whole = not behind and self.produce.may_pass(cast(Any, self.client), request, fields)
         found = sorted(index for _, index in self.produce.not_now(cast(Any, self.client), request.frame, fields))
-        assert whole == NO_LEADER or not found
+        assert not (goes_whole and found)
         return found
 
 
@@ -207,7 +205,8 @@ def splits(sending: Sending, *sequences: int) -> Generator[None, None, None]:
     sending.client.ordinary.were_sent = True
     nothing = cast(Any, None)
     api = ProduceApi(sending.produce.upstream, nothing, NameResolver(), nothing, nothing)
-    return api._split(cast(Any, sending.client), request, fields)
+    facts = Facts(sending.view, NameResolver(), ANONYMOUS)
+    return api._split(cast(Any, sending.client), request, fields, facts, [])
 
 
 @pytest.fixture

@@ -13,18 +13,23 @@ from hypothesis import strategies as st
 from sidecar.cluster.resolver import ANYBODY, INTERNAL_PREFIX, NameResolver, Source, TopicKind
 from sidecar.cluster.view import NO_LEADER, ClusterView
 from sidecar.gateway import plan as planning
-from sidecar.gateway.plan import REFUSED, Fact, Facts, Missing, Routes, Rule, Verdict, only_leader, plan
+from sidecar.gateway.plan import REFUSED, Fact, Facts, Missing, Own, Routes, Rule, Verdict, only_verdict, plan
 from sidecar.gateway.shadow_rules import ShadowRule
 from sidecar.protocol.errors import ErrorCode, KafkaError
 from sidecar.protocol.metadata import Broker, ClusterState, PartitionState, TopicState
+from sidecar.protocol.topic_ids import stand_in
 from sidecar.shadow.views import Read
 
 ALICE, BOB = "User:alice", "User:bob"
 INTERNAL = INTERNAL_PREFIX + b"c"
 NAMES = [b"orders", b"others", b"governed", b"audit", b"secret", b"making", INTERNAL, b"gone", b"not legal!"]
 """`audit` and `secret` are shadows of `orders` and `others`, `making` is about to be one."""
-RULES = {name: Rule.of(rule) for name, rule in (("reads", ShadowRule.READ), ("changes", ShadowRule.REFUSED))}
-LOOKED_UP = {Fact.LEADER: True}
+RULES = {
+    "reads": Rule.of(ShadowRule.READ),
+    "changes": Rule.of(ShadowRule.REFUSED),
+    "writes": Rule.of(ShadowRule.REFUSED, governs=True),
+}
+LOOKED_UP = {Fact.NAME: True, Fact.LEADER: True}
 DENIED = REFUSED[ErrorCode.TOPIC_AUTHORIZATION_FAILED]
 
 
@@ -70,6 +75,20 @@ def learn(view: ClusterView, topics: dict[bytes, Topic]) -> None:
     view.apply(ClusterState(0, (Broker(1, "a", 1), Broker(2, "b", 2)), "c", 1, found))
 
 
+def id_of(name: bytes) -> bytes:
+    """What stands for a topic of which only the id is known."""
+    return stand_in(name.ljust(16, b"."))
+
+
+def walked(request: list[Part], known: Facts) -> list[Part]:
+    """The request as it is walked: by ids, the topics that the view does not have have no names."""
+    there = known.view.route
+    return [
+        part._replace(topic=part.topic if there(part.topic) or not known.by_id else id_of(part.topic))
+        for part in request
+    ]
+
+
 ORDERS = {b"orders": Topic(1, (1, 2, NO_LEADER))}
 
 
@@ -91,6 +110,35 @@ def test_a_partition_goes_to_its_leader_and_a_shadows_to_its_sources() -> None:
     assert [verdict(Part(b"orders", index)) for index in (0, 1)] == [1, 2]
     assert verdict(Part(b"audit", 1)) == planning.Source(2, b"orders", UUID(int=1).bytes)
     assert verdict(Part(b"governed"), topics={b"governed": Topic(1, (2,))}) == 2
+
+
+def test_produce_alone_treats_governed_topics_apart() -> None:
+    assert verdict(Part(b"governed"), RULES["writes"]) is Own.GOVERNED
+    assert verdict(Part(b"governed"), RULES["changes"]) == Missing(Fact.LEADER, b"governed")
+
+
+def test_a_topic_gets_a_policy_before_its_leader_matters_if_its_client_asks_for_a_mode() -> None:
+    def asks(name: bytes) -> Verdict:
+        return verdict(Part(name), RULES["writes"], needs_policy=True)
+
+    assert [asks(name) for name in (b"orders", b"gone")] == [
+        Missing(Fact.POLICY, b"orders"),
+        Missing(Fact.POLICY, b"gone"),
+    ]
+    assert asks(b"governed") is Own.GOVERNED
+    assert asks(b"not legal!") == Missing(Fact.LEADER, b"not legal!"), "it cannot have one"
+
+
+def test_a_topic_of_an_unknown_id_is_looked_up_whatever_the_rights_to_topics_are() -> None:
+    """It may be any topic. But a client without the right to its transactional id does not learn which ones exist."""
+    nameless, no_id = stand_in(b"i" * 16), REFUSED[ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED]
+    for refused in ({}, {nameless: DENIED}):
+        assert verdict(Part(nameless), by_id=True, denied=refused) == Missing(Fact.NAME, nameless)
+        found = [verdict(Part(nameless), by_id=True, denied=refused, asked={Fact.NAME: it}) for it in (True, False)]
+        assert [code(each) for each in found] == [ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.LEADER_NOT_AVAILABLE]
+    assert verdict(Part(nameless), by_id=True, denied={nameless: no_id}) is no_id
+    assert verdict(Part(nameless), denied={nameless: DENIED}) is DENIED, "a request by names has no ids"
+    assert verdict(Part(nameless)) == Missing(Fact.LEADER, nameless)
 
 
 def test_what_an_api_refuses_is_refused_before_any_look_up() -> None:
@@ -130,12 +178,11 @@ def test_a_leader_is_looked_up_once_by_the_name_of_the_log() -> None:
     assert [code(verdict(Part(b"orders", index), asked={Fact.LEADER: False})) for index in (2, 3)] == [5, 5]
 
 
-def test_a_request_goes_as_it_is_if_all_partitions_have_one_leader_and_their_own_names() -> None:
-    assert only_leader([1, 1, 1]) == 1
-    others: list[Verdict] = [2, planning.Source(1, b"orders", b"1"), Missing(Fact.LEADER, b"gone"), DENIED]
-    for other in others:
-        assert [only_leader(verdicts) for verdicts in ([other, 1], [1, other])] == [NO_LEADER] * 2
-    assert [only_leader(verdicts) for verdicts in ([], *([other] for other in others[1:]))] == [NO_LEADER] * 4
+def test_a_request_goes_as_it_is_if_there_is_one_verdict_on_all_partitions() -> None:
+    verdicts: list[Verdict] = [1, 2, planning.Source(1, b"orders", b"1"), Missing(Fact.LEADER, b"gone"), DENIED]
+    for found, other in pairwise(verdicts):
+        assert [only_verdict(each) for each in ([found], [found] * 3)] == [found] * 2
+        assert [only_verdict(each) for each in ([found, other], [other, found], [])] == [None] * 3
 
 
 def test_routes_have_a_partition_that_is_named_twice_once() -> None:
@@ -163,6 +210,8 @@ facts = st.builds(
     st.dictionaries(st.sampled_from(NAMES), st.just(DENIED), max_size=3),
     st.dictionaries(st.tuples(st.sampled_from(NAMES), st.integers(0, 3)), st.just(ErrorCode.INVALID_REQUEST)),
     st.sampled_from([{}, LOOKED_UP, {Fact.LEADER: False}]),
+    st.booleans(),
+    st.booleans(),
 )
 rules = st.sampled_from([*RULES.values()])
 
@@ -188,13 +237,20 @@ def test_a_refusal_by_rights_shows_nothing_of_the_topic(
 
 
 @given(requests, rules, topics, st.sets(st.sampled_from(NAMES)), facts)
-def test_a_plan_with_the_missing_facts_is_that_of_complete_facts(
+def test_a_plan_is_complete_once_what_it_misses_was_looked_up(
     request: list[Part], rule: Rule, there: dict[bytes, Topic], unknown: set[bytes], known: Facts
 ) -> None:
+    """It asks for each fact once, and then is the plan of one who knew all from the start."""
     known = known._replace(view=view_of({name: it for name, it in there.items() if name not in unknown}), asked={})
-    routes = Routes[Part]()
-    routes.add(request, plan(request, rule, known))
-    learn(known.view, {name: it for name, it in there.items() if name in routes.missing})
-    complete = known._replace(view=view_of(there), asked=LOOKED_UP)
-    assert plan(request, rule, known._replace(asked=LOOKED_UP)) == plan(request, rule, complete)
-    assert not any(isinstance(found, Missing) for found in plan(request, rule, complete))
+    for fact in Fact:
+        verdicts = plan(walked(request, known), rule, known)
+        missing = {it.topic for it in verdicts if isinstance(it, Missing) and it.fact is fact}
+        if fact is Fact.POLICY:
+            known = known._replace(needs_policy=False)
+        else:
+            learn(known.view, {name: it for name, it in there.items() if not missing.isdisjoint((name, id_of(name)))})
+            known = known._replace(asked={**known.asked, fact: True})
+    complete = known._replace(view=view_of(there))
+    found = plan(walked(request, known), rule, known)
+    assert not any(isinstance(verdict, Missing) for verdict in found)
+    assert found == plan(walked(request, complete), rule, complete)

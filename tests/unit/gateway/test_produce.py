@@ -148,6 +148,20 @@ def test_topics_that_a_client_may_not_write_to_are_refused_alone(turn: int, monk
     play(story)
 
 
+def test_nothing_is_looked_up_for_a_client_without_the_right_to_its_transactional_id(monkeypatch: Any) -> None:
+    async def story(setup: Setup) -> None:
+        client = await setup.client()
+        client.state.principal = "User:alice"
+        client.state.rights = Rights(client.state, "10.0.0.1", Mirror(rule(Operation.WRITE, "orders")))
+        asked: list[bytes] = []
+        monkeypatch.setattr(setup.upstream, "find_ids", asked.extend)
+        sent = (STRANGE, 0, batch(1, producer_id=7, sequence=0, transactional=True))
+        assert results(await client.sends(sent, version=13, transactional_id="t")) == [(STRANGE, 0, 53)]
+        assert asked == []
+
+    play(story)
+
+
 @pytest.mark.parametrize(("allowed", "said"), [(frozenset({ANYBODY}), True), (frozenset({"User:alice"}), False)])
 def test_nobody_writes_to_a_shadow(allowed: Any, said: bool) -> None:
     async def story(setup: Setup) -> None:
