@@ -25,6 +25,7 @@ from tests.wait import wait_for
 if TYPE_CHECKING:
     from tests.conftest import Unique
 
+pytestmark = pytest.mark.slow  # a Kafka of another version, for four tests
 UNKNOWN = UUID(int=0x1234)
 DENIED = ErrorCode.TOPIC_AUTHORIZATION_FAILED
 
@@ -138,7 +139,6 @@ def test_offsets_are_committed_and_fetched_by_id_as_at_a_broker(topics: Topics) 
     assert found[topics.group] == (0, {(source, 0): (0, 3), (source, 1): (0, 4), (shadow, 0): (0, 5)})
 
 
-@pytest.mark.slow
 def test_a_shadow_has_cursors_of_its_own_by_its_own_id(topics: Topics) -> None:
     topics.expose()
     source, shadow = (id_of(topics.kafka, name) for name in (topics.source, topics.shadow))
@@ -150,7 +150,6 @@ def test_a_shadow_has_cursors_of_its_own_by_its_own_id(topics: Topics) -> None:
     assert by_name == {topics.group: (0, {(topics.source, 0): (0, 3), (topics.shadow, 0): (0, 8)})}
 
 
-@pytest.mark.slow
 def test_who_may_not_read_a_shadow_has_no_cursor_of_it_by_its_id(topics: Topics) -> None:
     """Neither sees nor moves one; what else the request names is done. Ids that nobody knows are no shadow's."""
     source, shadow = (id_of(topics.kafka, name) for name in (topics.source, topics.shadow))
@@ -181,7 +180,6 @@ def test_who_may_not_read_a_shadow_has_no_cursor_of_it_by_its_id(topics: Topics)
     assert left == {topics.group: (0, {(shadow, 0): (0, 8)})}
 
 
-@pytest.mark.slow
 def test_a_topic_that_was_created_anew_has_no_offset_of_the_former(topics: Topics) -> None:
     old = id_of(topics.kafka, topics.source)
     with RawClient(topics.node.bootstrap) as wire:
