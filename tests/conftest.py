@@ -34,6 +34,7 @@ settings.load_profile("patient")
 _KAFKA_FIXTURES = {"services", "kafka_cluster", "kafka_tools", "own_kafka"}
 _SLOW = "tests/slow/"
 _WHOLE = ("tests/slow/", "tests/kafka/security/")
+_SHORT = "tests/unit/protocol/"
 _SLOW_FIXTURES = {"kafka_cluster", "own_kafka"}
 
 
@@ -64,10 +65,11 @@ def pytest_collection() -> Generator[None, object, object]:
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """What is under `slow`, or has a Kafka of its own, runs with `make test-slow`, unless it is marked `smoke`. Of
-    several processes, none is to begin a whole directory when the others have ended: these come first.
+    several processes, none is to begin a whole directory, or a file that waits for half a minute, when the others have
+    ended: the directories come first, and many files that take a few seconds last.
     """
     if hasattr(config, "workerinput"):
-        items.sort(key=lambda item: not item.nodeid.startswith(_WHOLE))
+        items.sort(key=lambda item: (not item.nodeid.startswith(_WHOLE), item.nodeid.startswith(_SHORT)))
     for item in items:
         is_slow = item.nodeid.startswith(_SLOW) or _SLOW_FIXTURES & set(getattr(item, "fixturenames", ()))
         if is_slow and item.get_closest_marker("smoke") is None:
