@@ -1,9 +1,10 @@
-"""docs/reference/cli.md from the tree of commands, as `--help` shows it."""
+"""docs/reference/cli.md from the tree of commands, as `--help` shows it. What many commands take stands there once."""
 
 from __future__ import annotations
 
 import inspect
 import re
+from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -64,9 +65,14 @@ _NOTES: Final = {
 """What a command's own help does not say of this version; tests/slow/docs holds it."""
 
 
+_MANY: Final = 10
+"""So many commands take an option that it is described once."""
+
+
 def page() -> str:
     """Every command with its options."""
     root = click.Context(cli, info_name="sidecar")
+    common = _common(root)
     return markdown.page(
         [
             "# The command `sidecar`",
@@ -76,39 +82,62 @@ def page() -> str:
             "## Exit codes",
             "",
             *markdown.table(("code", "meaning"), [(int(code), _MEANINGS[code]) for code in Exit]),
-            *_commands(cli, root),
+            "",
+            "## Common options",
+            "",
+            "A command that takes one of these names it.",
+            "",
+            *markdown.table(("option", "meaning"), common),
+            *(line for command, context in _commands(cli, root) for line in _command(command, context, common)),
         ]
     )
 
 
-def _commands(group: click.Group, context: click.Context) -> Iterator[str]:
+def _commands(group: click.Group, context: click.Context) -> Iterator[tuple[click.Command, click.Context]]:
     for name in group.list_commands(context):
         command = group.get_command(context, name)
         assert command is not None
         inner = click.Context(command, info_name=name, parent=context)
-        yield from _command(command, inner)
+        yield command, inner
         if isinstance(command, click.Group):
             yield from _commands(command, inner)
 
 
-def _command(command: click.Command, context: click.Context) -> Iterator[str]:
+def _common(root: click.Context) -> list[tuple[str, str]]:
+    """The rows of options that many commands take."""
+    rows = Counter(row for command, context in _commands(cli, root) for row in _options(command, context))
+    return [row for row, commands in rows.items() if commands >= _MANY]
+
+
+def _command(command: click.Command, context: click.Context, common: list[tuple[str, str]]) -> Iterator[str]:
     usage = " ".join(command.collect_usage_pieces(context))
     yield from ("", f"## `{context.command_path}`", "", f"`{context.command_path} {usage}`", "", _prose(command.help))
-    settings = [each for each in command.params if each.name in Schema.model_fields and len(Schema.model_fields) > 1]
-    flags = len(settings) > len(Schema.model_fields) // 2
-    options = [
-        _option(each, context)
-        for each in command.params
-        if isinstance(each, click.Option) and not (flags and each in settings)
-    ]
-    if flags:
+    options = _options(command, context)
+    if _takes_settings(command):
         yield from ("", "Takes a flag for every setting that is no secret: see [settings](settings.md).")
-    if options:
-        yield from ("", *markdown.table(("option", "meaning"), options))
+    if own := [row for row in options if row not in common]:
+        yield from ("", *markdown.table(("option", "meaning"), own))
+    if shared := [row[0].split()[0].strip("`,") for row in common if row in options]:
+        yield from ("", f"[Common](#common-options): {', '.join(map(markdown.code, shared))}.")
     if examples_of(command):
         yield from ("", "```sh", *examples_of(command), "```")
     if context.command_path in _NOTES:
         yield from ("", _NOTES[context.command_path])
+
+
+def _takes_settings(command: click.Command) -> bool:
+    settings = [each for each in command.params if each.name in Schema.model_fields]
+    return len(settings) > len(Schema.model_fields) // 2
+
+
+def _options(command: click.Command, context: click.Context) -> list[tuple[str, str]]:
+    """A row for each option, without the flags of settings where a command has one for nearly every setting."""
+    flags = _takes_settings(command)
+    return [
+        _option(each, context)
+        for each in command.params
+        if isinstance(each, click.Option) and not (flags and each.name in Schema.model_fields)
+    ]
 
 
 def _prose(text: str | None) -> str:
