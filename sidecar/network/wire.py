@@ -73,7 +73,7 @@ class LoopWire:
                 sent = os.write(self._descriptor, parts[0]) if len(parts) == 1 else os.writev(self._descriptor, parts)
             except OSError:
                 sent = 0  # as above
-            if sent == len(parts[0]) and len(parts) == 1:
+            if sent == (len(parts[0]) if len(parts) == 1 else sum(map(len, parts))):
                 return
             parts = _unsent(parts, sent)
         if len(parts) == 1:
