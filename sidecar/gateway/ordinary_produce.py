@@ -29,6 +29,7 @@ from sidecar.protocol.limits import BOUNDS
 from sidecar.protocol.primitives import Octets
 from sidecar.protocol.produce import FIRST_WITH_LEADERS, ProducePart, ProduceRequest, ProduceResult
 from sidecar.protocol.topic_ids import Ids, names_of
+from sidecar.security.acls import Operation
 
 AGAIN: Final = STALE_ROUTE | NOT_APPENDED | APPEND_IN_DOUBT
 """Errors after which a client sends a batch again."""
@@ -241,8 +242,8 @@ class UsualProduce:
     their answers. Implements `sidecar.network.handling.Usual` and `sidecar.network.upstream.Sender`.
 
     Only the form of such a request is looked at. What else decides is the same as before (the first lines of `take`),
-    or is looked up for each: whether its topics are ordinary. In all other cases nothing is taken, and each request is
-    handled by itself.
+    or is looked up for each: whether its topics are ordinary, and whether the client may write to them. In all other
+    cases nothing is taken, and each request is handled by itself.
     """
 
     __slots__ = ("_client", "_identity", "_node", "_routes", "_seen", "_to", "_version")
@@ -282,7 +283,6 @@ class UsualProduce:
             or view.version != ordinary.sent_under
             or ordinary.expected
             or client.identity is not identity
-            or client.rights is not None
             or connection.meter is not None
             or client.governed.claimants
             or framer.data is not SHARED
@@ -294,10 +294,12 @@ class UsualProduce:
             SHARED, begin, framer.end, identity.raw, version, view.names, self._routes,
             framer.frame_limit, most, BOUNDS.turn - TURN.elements, BOUNDS.turn,
         )  # fmt: skip
-        kinds, taken, route = node.kinds, 0, None
+        kinds, rights, taken, route = node.kinds, client.rights, 0, None
         run: list[PassedProduce] = []
         for start, end, correlation_id, its_route, parts, ids, kept in found:
             if kinds[parts[0].topic] is not TopicKind.ORDINARY or (len(parts) != 1 and not self._are_ordinary(parts)):
+                break
+            if rights is not None and rights.refused(Operation.WRITE, parts):
                 break
             if its_route is not route:
                 if run and not self._send(framer, route, begin, behind, run):
@@ -409,7 +411,7 @@ class OrdinaryProduce:
     def _note_usual(self, client: Client, exchange: PassedProduce, connection: UpstreamConnection) -> None:
         """Have `UsualProduce` take up later requests like this one, if nothing but their form has to be looked at."""
         identity, usual = client.identity, client.connection.usual
-        if identity is None or identity.has_settings or client.rights is not None:
+        if identity is None or identity.has_settings:
             return
         if not isinstance(usual, UsualProduce) or not usual.is_of(identity, exchange.version):
             usual = client.connection.usual = UsualProduce(client, identity, exchange.version, self)

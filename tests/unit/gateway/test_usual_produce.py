@@ -245,6 +245,22 @@ def test_nothing_is_taken_once_something_else_decides(
     play(story)
 
 
+def test_requests_of_clients_with_rights_are_taken_too(taken: Taken) -> None:
+    async def story(setup: Setup) -> None:
+        client = await setup.client()
+        mirror = Mirror(rule(Operation.WRITE, "orders"), rule(Operation.WRITE, "others"))
+        client.state.principal = "User:alice"
+        client.state.rights = Rights(client.state, "10.0.0.1", mirror)
+        others: Parts = [("others", 0, batch(3))]
+        await row(client, ONE, others)
+        assert await row(client, ONE, others) == [[("orders", 0, 0)], [("others", 0, 0)]]
+        mirror.acls = Mirror(rule(Operation.WRITE, "orders")).acls
+        assert await row(client, ONE, others) == [[("orders", 0, 0)], [("others", 0, 29)]]
+        assert taken == [2, 1]
+
+    play(story)
+
+
 def test_a_login_that_has_ended_is_noticed(taken: Taken) -> None:
     async def story(setup: Setup) -> None:
         client = await setup.client()
