@@ -19,6 +19,7 @@ REGISTRY = re.compile(
     + ")"
 )
 UNFINISHED = re.compile(r"\b(?:TO" + "DO|FIX" + "ME|XX" + r"X)\b")
+BEGINS_WITH_TEXT = re.compile(r'(?:\s|#.*\n)*r?"""\s*[^\s"]')
 
 
 def text_of(path: Path) -> str:
@@ -57,10 +58,8 @@ def test_nothing_is_left_unfinished() -> None:
 
 
 def test_a_module_says_what_it_is_for() -> None:
-    trees = {path: ast.parse(text_of(path)) for path in MODULES}
-    assert [
-        str(path.relative_to(ROOT)) for path, tree in trees.items() if tree.body and not ast.get_docstring(tree)
-    ] == []
+    unclear = [path for path in MODULES if not BEGINS_WITH_TEXT.match(text_of(path))]
+    assert [str(path.relative_to(ROOT)) for path in unclear if ast.parse(text_of(path)).body] == []
 
 
 def test_every_package_says_that_it_is_typed() -> None:

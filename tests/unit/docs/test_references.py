@@ -111,9 +111,12 @@ def test_paths_in_code_are_files_or_directories(found: Page) -> None:
 
 @cache
 def functions_of(name: str) -> frozenset[str]:
-    tree = ast.parse((ROOT / name).read_text(encoding="utf-8"))
-    functions = (ast.FunctionDef, ast.AsyncFunctionDef)
-    return frozenset(node.name for node in ast.walk(tree) if isinstance(node, functions))
+    """Those of a module and its classes."""
+    nodes: list[ast.stmt] = ast.parse((ROOT / name).read_text(encoding="utf-8")).body
+    for node in nodes:
+        if isinstance(node, ast.ClassDef):
+            nodes += node.body
+    return frozenset(node.name for node in nodes if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)))
 
 
 def missing_tests(text: str) -> list[str]:
@@ -271,15 +274,15 @@ LOGGED = frozenset({"debug", "info", "warning", "error", "log"})
 
 def events_of(text: str) -> dict[str, set[str]]:
     """Names and fields of the events that a module logs: `log.warning("name", field=…)`, with what `bind` adds."""
-    tree = ast.parse(text)
+    nodes = list(ast.walk(ast.parse(text)))
     bound: dict[str, set[str]] = {}
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call) and isinstance(node.targets[0], ast.Name):
             function = node.value.func
             if isinstance(function, ast.Attribute) and function.attr == "bind":
                 bound[node.targets[0].id] = {str(word.arg) for word in node.value.keywords}
     found: dict[str, set[str]] = {}
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "log_of_files":
             good, bad = (str(each.value) for each in node.args if isinstance(each, ast.Constant))
             found[good] = {str(word.arg) for word in node.keywords}
