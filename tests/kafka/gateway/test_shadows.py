@@ -256,6 +256,9 @@ def test_a_shadow_shows_no_more_partitions_than_its_source_and_the_other_way_rou
     direct = admin(topics.kafka)
     direct.create_partitions([NewPartitions(topics.source, 3)])[topics.source].result(20)
     direct.create_partitions([NewPartitions(topics.other, 4)])[topics.other].result(20)
+    asked = request(3, 9, topics=[{"name": topics.source}, {"name": topics.other}])
+    with RawClient(topics.kafka) as wire:  # the controller answered, which may be before the broker knows of it
+        wait_for(lambda: sorted(len(each.partitions) for each in wire.ask(asked).topics) == [3, 4], "partitions", 30)
     topics.node.run(topics.node.nodes[0].upstream.metadata(MetadataRequest((topics.source, topics.other), False)))
     expected = {topics.shadow: (0, 2), topics.other: (0, 3), topics.source: (0, 3)}
     assert shown(topics, topics.shadow, topics.other, topics.source) == expected
