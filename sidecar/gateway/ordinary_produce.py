@@ -290,13 +290,13 @@ class UsualProduce:
         ):
             return 0
         begin = behind = framer.end - framer.rest
-        found = usual_produce.requests(
+        usual = usual_produce.requests(
             SHARED, begin, framer.end, identity.raw, version, view.names, self._routes,
             framer.frame_limit, most, BOUNDS.turn - TURN.elements, BOUNDS.turn,
         )  # fmt: skip
         kinds, rights, taken, route = node.kinds, client.rights, 0, None
         run: list[PassedProduce] = []
-        for start, end, correlation_id, its_route, parts, ids, kept in found:
+        for start, end, correlation_id, its_route, parts, ids, kept in usual:
             if kinds[parts[0].topic] is not TopicKind.ORDINARY or (len(parts) != 1 and not self._are_ordinary(parts)):
                 break
             if rights is not None and rights.refused(Operation.WRITE, parts):
