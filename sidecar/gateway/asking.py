@@ -12,6 +12,7 @@ from typing import Any, Final
 from sidecar.cluster.upstream import KafkaUpstream
 from sidecar.gateway.access.asked import Divided, some_steps
 from sidecar.gateway.client import AnswerWaiter, Client
+from sidecar.gateway.plan import Fact, Missing
 from sidecar.network.framing import Frame
 from sidecar.network.request import Exchange, Request
 from sidecar.network.slices import in_slices
@@ -248,6 +249,14 @@ async def learn_ids(upstream: KafkaUpstream, ids: Iterable[bytes]) -> None:
     """Look up the names of topics by their ids (KIP-516), if some are unknown."""
     if unknown := {*ids} - upstream.view.names.keys():
         await upstream.find_ids(unknown)
+
+
+async def look_up(upstream: KafkaUpstream, missing: Iterable[Missing]) -> dict[Fact, bool]:
+    """Look up facts that a plan misses: first names, if some are unknown. Returns what was looked up, for `Facts`."""
+    ids = {each.topic[1:] for each in missing if each.fact is Fact.NAME}
+    if ids:
+        return {Fact.NAME: await upstream.find_ids(ids)}
+    return {Fact.LEADER: await upstream.find_leaders({each.topic for each in missing})}
 
 
 def topic_name(upstream: KafkaUpstream, topic_id: bytes) -> str | None:

@@ -18,23 +18,24 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, Final, Generic, NamedTuple, TypeAlias
+from typing import Any, Final, Generic, NamedTuple, Protocol, TypeAlias
 
 from sidecar.cluster.resolver import NameResolver, TopicKind, is_legal
 from sidecar.cluster.view import NO_LEADER, ClusterView
-from sidecar.gateway.rights import Rights
+from sidecar.gateway.rights import Limited, Rights
 from sidecar.gateway.shadow_rules import ShadowRule
 from sidecar.protocol.errors import ErrorCode, KafkaError
+from sidecar.protocol.primitives import new_tuple
 from sidecar.protocol.topic_ids import is_stand_in
+from sidecar.resources import readers as resources
+from sidecar.resources.readers import ReaderClaims
 from sidecar.security.acls import Operation
 from sidecar.shadow.views import Part, PartT, Read, source_of
 
 REFUSED: Final[Mapping[int, KafkaError]] = {code: KafkaError(code) for code in ErrorCode}
 """The errors without a message, as by brokers."""
-_NOTHING: Final[Mapping[Any, Any]] = {}
-
-
 _NOT_NOW: Final = KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, "Kafka cannot be asked now")
+_NOTHING: Final[Mapping[Any, Any]] = {}
 
 
 class Fact(Enum):
@@ -46,17 +47,22 @@ class Fact(Enum):
 
 
 class Missing(NamedTuple):
-    """The verdict that waits for a fact about a topic: the one whose log is read, or a stand-in for an id."""
+    """The verdict that waits for a fact about a topic: the one whose log is read, or a stand-in for an id. `topic_id`:
+    as in `Source`.
+    """
 
     fact: Fact
     topic: bytes
+    topic_id: bytes = b""
 
 
 class Source(NamedTuple):
-    """The verdict for a partition of a shadow: the leader of its source's log, which has this topic id."""
+    """The verdict for a partition of a shadow: the leader of its source's log, the source, and the topic id for which
+    the shadow was created.
+    """
 
     leader: int
-    log: bytes
+    topic: bytes
     topic_id: bytes
 
 
@@ -80,18 +86,28 @@ Verdict: TypeAlias = int | Source | Own | KafkaError | Missing
 class Rule:
     """How an API treats topics. `passed`: the kinds whose partitions go to their own leaders. `refused`: the error for
     all topics of a kind. Of the others, governed topics are the node's own, and shadows are read from their sources.
+    `leaderless`: the error for a partition without a leader, `not_now` for a fact that Kafka could not be asked for.
     """
 
     passed: tuple[TopicKind, ...]
     refused: Mapping[TopicKind, KafkaError]
+    leaderless: KafkaError = REFUSED[ErrorCode.LEADER_NOT_AVAILABLE]
+    not_now: KafkaError = _NOT_NOW
 
     @classmethod
-    def of(cls, shadow: ShadowRule, *, governs: bool = False) -> Rule:
-        """The rule of an API that treats shadows by this rule. `governs`: it writes to governed topics."""
+    def of(cls, shadow: ShadowRule, *, governs: bool = False, reads: bool = False) -> Rule:
+        """The rule of an API that treats shadows by this rule. `governs`: it writes to governed topics. `reads`: it
+        reads records, of the sidecar's own topics too. Java's consumer throws an IllegalStateException if an answer to
+        Fetch has LEADER_NOT_AVAILABLE (`FetchCollector.handleInitializeErrors`).
+        """
         refused = {kind: error for kind in TopicKind if (error := shadow.refused(kind)) is not None}
+        if reads:
+            refused.pop(TopicKind.INTERNAL, None)
         apart = refused.keys() | ({TopicKind.SHADOW} if shadow is ShadowRule.READ else set())
         apart |= {TopicKind.GOVERNED} if governs else set()
-        return cls(tuple(kind for kind in TopicKind if kind not in apart), refused)
+        passed = tuple(kind for kind in TopicKind if kind not in apart)
+        stale = REFUSED[ErrorCode.NOT_LEADER_OR_FOLLOWER]
+        return cls(passed, refused, stale, stale) if reads else cls(passed, refused)
 
 
 class Facts(NamedTuple):
@@ -110,6 +126,33 @@ class Facts(NamedTuple):
     needs_policy: bool = False
 
 
+class Reader(Limited, Protocol):
+    """A client that reads records."""
+
+    @property
+    def reader(self) -> resources.Reader: ...
+
+
+def facts_to_read(
+    view: ClusterView,
+    resolver: NameResolver,
+    claims: ReaderClaims,
+    client: Reader,
+    parts: Iterable[Part],
+    asked: Mapping[Fact, bool],
+    by_id: bool,
+) -> Facts:
+    """The facts of a request that reads these partitions. Reader claims withhold partitions."""
+    rights, withheld = client.rights, _NOTHING
+    if claims.guards:
+        reader = client.reader
+        claimed = [(each.topic, each.partition) for each in parts]
+        claimed = [where for where in claimed if not claims.may_fetch(*where, reader)]
+        withheld = dict.fromkeys(claimed, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    refused = _NOTHING if rights is None else denied(rights, Operation.READ, parts)
+    return new_tuple(Facts, (view, resolver, client.principal, refused, withheld, asked, by_id, False))
+
+
 def denied(rights: Rights, operation: Operation, parts: Iterable[Part]) -> Mapping[bytes, KafkaError]:
     """The topics on which a client has no right to an operation."""
     refused = rights.refused(operation, parts)
@@ -123,7 +166,7 @@ def plan(parts: Iterable[Part], rule: Rule, facts: Facts) -> list[Verdict]:
     verdicts: list[Verdict] = []
     for part in parts:
         topic, partition = part.topic, part.partition
-        if topic in denied and not (by_id and _is_nameless(topic, denied[topic])):
+        if denied and topic in denied and not (by_id and _is_nameless(topic, denied[topic])):
             verdict: Verdict = denied[topic]
         elif withheld and (topic, partition) in withheld:
             verdict = REFUSED[withheld[topic, partition]]
@@ -132,7 +175,7 @@ def plan(parts: Iterable[Part], rule: Rule, facts: Facts) -> list[Verdict]:
         elif needs_policy and kind is _ORDINARY and is_legal(topic):
             verdict = Missing(Fact.POLICY, topic)
         elif (verdict := view.leader(topic, partition)) == NO_LEADER:
-            verdict = _leaderless(topic, partition, facts)
+            verdict = _leaderless(topic, partition, rule, facts)
         verdicts.append(verdict)
     return verdicts
 
@@ -142,16 +185,32 @@ def only_verdict(verdicts: list[Verdict]) -> Verdict | None:
     return verdicts[0] if verdicts and verdicts.count(verdicts[0]) == len(verdicts) else None
 
 
+def reads_of(parts: Iterable[PartT], verdicts: Iterable[Verdict]) -> list[Read[PartT]] | None:
+    """Each partition with the log that is read, whether or not its leader is known. None if one is refused, or two
+    names have the same log: one request for a log can name it once.
+    """
+    reads: list[Read[PartT]] = []
+    names: dict[bytes, bytes] = {}
+    for part, verdict in zip(parts, verdicts, strict=True):
+        if isinstance(verdict, (KafkaError, Own)):
+            return None
+        read = Read(part, part.topic) if isinstance(verdict, int) else Read(part, verdict.topic, verdict.topic_id)
+        if names.setdefault(read.log, part.topic) != part.topic:
+            return None
+        reads.append(read)
+    return reads
+
+
 class Routes(Generic[PartT]):
     """The verdicts on a request, gathered. `by_leader`: what to read from each broker, one read for a partition that is
-    named several times: its last element counts, as at a broker. `refused`: partitions by error code; `missing`: the
-    topics of missing facts.
+    named several times: its last element counts, as at a broker. `refused`: partitions by error code. `missing`: the
+    facts to look up first.
     """
 
     def __init__(self) -> None:
         self.by_leader: dict[int, dict[tuple[bytes, int], Read[PartT]]] = {}
         self.refused: dict[int, list[PartT]] = {}
-        self.missing: set[bytes] = set()
+        self.missing: set[Missing] = set()
 
     def add(self, parts: Iterable[PartT], verdicts: Iterable[Verdict]) -> None:
         """Add the verdicts on some more partitions."""
@@ -159,10 +218,10 @@ class Routes(Generic[PartT]):
             if isinstance(verdict, int):
                 self.by_leader.setdefault(verdict, {})[part.topic, part.partition] = Read(part, part.topic)
             elif isinstance(verdict, Source):
-                read = Read(part, verdict.log, verdict.topic_id)
+                read = Read(part, verdict.topic, verdict.topic_id)
                 self.by_leader.setdefault(verdict.leader, {})[part.topic, part.partition] = read
             elif isinstance(verdict, Missing):
-                self.missing.add(verdict.topic)
+                self.missing.add(verdict)
             elif isinstance(verdict, KafkaError):
                 self.refused.setdefault(verdict.code, []).append(part)
 
@@ -179,19 +238,21 @@ def _apart(topic: bytes, partition: int, kind: TopicKind, rule: Rule, facts: Fac
     source = source_of(topic, facts.principal, facts.resolver, facts.view)
     if isinstance(source, ErrorCode):
         return REFUSED[source]
-    leader = facts.view.leader(source.topic, partition)
+    leader, topic_id = facts.view.leader(source.topic, partition), source.topic_id.bytes
     if leader == NO_LEADER:
-        return _leaderless(source.topic, partition, facts)
-    return Source(leader, source.topic, source.topic_id.bytes)
+        return _leaderless(source.topic, partition, rule, facts, topic_id)
+    return Source(leader, source.topic, topic_id)
 
 
-def _leaderless(log: bytes, partition: int, facts: Facts) -> Verdict:
+def _leaderless(log: bytes, partition: int, rule: Rule, facts: Facts, topic_id: bytes = b"") -> Verdict:
     """The verdict for a partition without a known leader, or of a topic without a known name."""
     fact = Fact.NAME if facts.by_id and is_stand_in(log) else Fact.LEADER
     answered = facts.asked.get(fact)
     if answered is None:
-        return Missing(fact, log)
+        return Missing(fact, log, topic_id)
     if not answered:
-        return _NOT_NOW
-    is_topic = fact is Fact.LEADER
-    return REFUSED[facts.view.why_no_leader(log, partition) if is_topic else ErrorCode.UNKNOWN_TOPIC_ID]
+        return rule.not_now
+    if fact is Fact.NAME:
+        return REFUSED[ErrorCode.UNKNOWN_TOPIC_ID]
+    why = facts.view.why_no_leader(log, partition)
+    return rule.leaderless if why == ErrorCode.LEADER_NOT_AVAILABLE else REFUSED[why]

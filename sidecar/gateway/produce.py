@@ -31,6 +31,7 @@ from sidecar.cluster.resolver import NameResolver, TopicKind
 from sidecar.cluster.upstream import KafkaUpstream
 from sidecar.exclusive.producers import Producers
 from sidecar.forwarder.outcome import Outcome
+from sidecar.gateway import asking
 from sidecar.gateway.client import Client
 from sidecar.gateway.gaps import Buffer, Place, signature
 from sidecar.gateway.leader_hints import LeaderHints
@@ -49,7 +50,6 @@ from sidecar.protocol.errors import ErrorCode, KafkaError
 from sidecar.protocol.limits import BOUNDS
 from sidecar.protocol.primitives import at_once, new_tuple
 from sidecar.protocol.produce import ProducePart, ProduceRequest, ProduceResult
-from sidecar.protocol.topic_ids import unknown_ids
 
 _ACKS_ALL: Final = -1
 _NOTHING: Final[Mapping[Any, Any]] = {}
@@ -239,16 +239,13 @@ class ProduceApi:
         try:
             while True:
                 if missing:
-                    fact = next(fact for fact in Fact if any(each.fact is fact for each in missing))
-                    topics = {each.topic for each in missing if each.fact is fact}
-                    if fact is Fact.POLICY:
-                        ungoverned, asked[fact] = await self._governed.govern(topics), True
-                    elif fact is Fact.NAME:
-                        asked[fact] = await self._upstream.find_ids(unknown_ids(fields.ids))
+                    topics = {each.topic for each in missing if each.fact is Fact.POLICY}
+                    if topics and Fact.NAME not in {each.fact for each in missing}:
+                        ungoverned, asked[Fact.POLICY] = await self._governed.govern(topics), True
+                    else:
+                        asked |= await asking.look_up(self._upstream, missing)
                         frame, names = request.frame, self._view.names
                         fields = produce.walk(frame.buffer, request.body, frame.end, request.version, names)
-                    else:
-                        asked[fact] = await self._upstream.find_leaders(topics)
                     if connection.closed:
                         return
                 rest = self._begin(client, request, fields, asked, ungoverned)

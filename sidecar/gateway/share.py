@@ -13,19 +13,18 @@ answer names the node that does (`gateway.leader_hints`), never a broker.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Final
+from typing import Final, NamedTuple
 
 from sidecar.cluster.nodes import NodeDirectory
-from sidecar.cluster.resolver import NameResolver, TopicKind
+from sidecar.cluster.resolver import NameResolver
 from sidecar.cluster.upstream import KafkaUpstream
-from sidecar.cluster.view import NO_LEADER
 from sidecar.gateway import asking, share_sessions
 from sidecar.gateway.client import Client
 from sidecar.gateway.leader_hints import LeaderHints
-from sidecar.gateway.shadow_rules import ShadowRule
+from sidecar.gateway.plan import Fact, Routes, Rule, facts_to_read, plan
 from sidecar.gateway.share_sessions import (
     FINAL,
     INITIAL,
@@ -41,6 +40,7 @@ from sidecar.protocol.caller import DisconnectedError
 from sidecar.protocol.errors import STALE_ROUTE, ErrorCode, KafkaError
 from sidecar.protocol.messages.shares import SHARE_ACKNOWLEDGE, SHARE_FETCH
 from sidecar.protocol.schema import Message, Values
+from sidecar.protocol.topic_ids import stand_in
 from sidecar.resources.readers import ReaderClaims
 from sidecar.security.acls import Operation
 
@@ -58,6 +58,15 @@ _NOT_ACKNOWLEDGED: Final = (
 )
 _RESTARTS: Final = 3
 """The limit of reopened sessions within one request."""
+_LOOKED_UP: Final = dict.fromkeys(Fact, True)
+
+
+class _Named(NamedTuple):
+    """A partition of a session, `of`, by its topic's name."""
+
+    topic: bytes
+    partition: int
+    of: Part
 
 
 @dataclass(slots=True, eq=False)
@@ -69,7 +78,7 @@ class _Call:
     fields: Values
     session: ShareSession
     gathered: Gathered
-    shadow: ShadowRule
+    rule: Rule
     restarts: int = 0
 
     def check(self) -> None:
@@ -95,15 +104,13 @@ class ShareApi:
         """End the sessions that a client opened. Brokers notice by its connections to them, which close too."""
         self.sessions.connection_closed(client.connection.id)
 
-    async def handle_fetch(self, shadow: ShadowRule, client: Client, exchange: Exchange, request: Request) -> None:
-        """ShareFetch. `shadow`: the rule of this API."""
-        await self._handle(client, exchange, request, SHARE_FETCH, partial(self._fetch, shadow))
+    async def handle_fetch(self, rule: Rule, client: Client, exchange: Exchange, request: Request) -> None:
+        """ShareFetch."""
+        await self._handle(client, exchange, request, SHARE_FETCH, partial(self._fetch, rule))
 
-    async def handle_acknowledge(
-        self, shadow: ShadowRule, client: Client, exchange: Exchange, request: Request
-    ) -> None:
-        """ShareAcknowledge. `shadow`: the rule of this API."""
-        await self._handle(client, exchange, request, SHARE_ACKNOWLEDGE, partial(self._acknowledge, shadow))
+    async def handle_acknowledge(self, rule: Rule, client: Client, exchange: Exchange, request: Request) -> None:
+        """ShareAcknowledge."""
+        await self._handle(client, exchange, request, SHARE_ACKNOWLEDGE, partial(self._acknowledge, rule))
 
     async def _handle(
         self,
@@ -129,15 +136,13 @@ class ShareApi:
 
     # Fetch --------------------------------------------------------------------------------------------------------
 
-    async def _fetch(
-        self, shadow: ShadowRule, client: Client, request: Request, fields: Values, gathered: Gathered
-    ) -> Values:
+    async def _fetch(self, rule: Rule, client: Client, request: Request, fields: Values, gathered: Gathered) -> Values:
         acks, former, epoch = share_sessions.acks_in(fields), None, fields["share_session_epoch"]
         if epoch == INITIAL:
             session, former = self.sessions.open(client, fields)
         else:
             session = self.sessions.known(client, fields)
-        call = _Call(client, request, fields, session, gathered, shadow)
+        call = _Call(client, request, fields, session, gathered, rule)
         if epoch == FINAL:
             await self._close(call, acks)
             return gathered.fetched()
@@ -145,7 +150,7 @@ class ShareApi:
             self.sessions.update(session, fields)
         async with session.turn:
             if former is not None:
-                await self._end_former(_Call(client, request, fields, former, Gathered(), shadow))
+                await self._end_former(_Call(client, request, fields, former, Gathered(), rule))
             call.check()
             await self._poll(call, await self._allowed(call, acks))
         self._withhold(call)
@@ -230,12 +235,12 @@ class ShareApi:
     # Acknowledge --------------------------------------------------------------------------------------------------
 
     async def _acknowledge(
-        self, shadow: ShadowRule, client: Client, request: Request, fields: Values, gathered: Gathered
+        self, rule: Rule, client: Client, request: Request, fields: Values, gathered: Gathered
     ) -> Values:
         if fields["share_session_epoch"] == INITIAL:
             share_sessions.key_of(client, fields)
             raise KafkaError(ErrorCode.INVALID_SHARE_SESSION_EPOCH)
-        call = _Call(client, request, fields, self.sessions.known(client, fields), gathered, shadow)
+        call = _Call(client, request, fields, self.sessions.known(client, fields), gathered, rule)
         acks = share_sessions.acks_in(fields)
         if fields["share_session_epoch"] == FINAL:
             await self._close(call, acks)
@@ -320,23 +325,20 @@ class ShareApi:
     ) -> tuple[dict[int, list[Part]], dict[int, list[Part]]]:
         """The partitions by leader, and refused ones by error code. `look`: look up unknown names and leaders."""
         parts = [*parts]
+        asked = {} if look else _LOOKED_UP
+        while missing := (routes := self._plan(call, parts, asked)).missing:
+            asked |= await asking.look_up(self._upstream, missing)
+        by_broker = {broker: [each.part.of for each in reads.values()] for broker, reads in routes.by_leader.items()}
+        return by_broker, {code: [part.of for part in refused] for code, refused in routes.refused.items()}
+
+    def _plan(self, call: _Call, parts: Iterable[Part], asked: Mapping[Fact, bool]) -> Routes[_Named]:
+        """The verdicts on these partitions. `asked`: see `Facts`."""
         names = self._view.names
-        if look:
-            await asking.learn_ids(self._upstream, (topic_id for topic_id, _ in parts))
-            allowed = ((names[part[0]], part[1]) for part in parts if not self._refusal(call, part))
-            if missing := self._view.missing(allowed):
-                await self._upstream.find_leaders(missing)
-        by_broker: dict[int, list[Part]] = {}
-        refused: dict[int, list[Part]] = {}
-        for part in parts:
-            code = self._refusal(call, part)
-            name = names.get(part[0], b"")
-            leader = NO_LEADER if code else self._view.leader(name, part[1])
-            if code or leader == NO_LEADER:
-                refused.setdefault(code or self._view.why_unread(name, part[1]), []).append(part)
-            else:
-                by_broker.setdefault(leader, []).append(part)
-        return by_broker, refused
+        named = [_Named(names.get(part[0]) or stand_in(part[0]), part[1], part) for part in parts]
+        facts = facts_to_read(self._view, self._resolver, self._claims, call.client, named, asked, True)
+        routes: Routes[_Named] = Routes()
+        routes.add(named, plan(named, call.rule, facts))
+        return routes
 
     def _leader(self, part: Part) -> int:
         return self._view.leader(self._view.names.get(part[0], b""), part[1])
@@ -347,24 +349,13 @@ class ShareApi:
         """
         return any(self._leader(part) != broker for part in session.brokers[broker].parts)
 
-    def _refusal(self, call: _Call, part: Part) -> int:
-        """The error code if a client may not read a partition; 0 if it may."""
-        client = call.client
-        name = self._view.names.get(part[0])
-        if name is None:
-            return ErrorCode.UNKNOWN_TOPIC_ID
-        is_refused = (
-            (client.rights is not None and client.rights.refuses(Operation.READ, name))
-            or (self._resolver.kind(name) is TopicKind.SHADOW and call.shadow.refused(TopicKind.SHADOW) is not None)
-            or (self._claims.guards and not self._claims.may_fetch(name, part[1], client.reader))
-        )
-        return ErrorCode.TOPIC_AUTHORIZATION_FAILED if is_refused else ErrorCode.NONE
-
     def _withhold(self, call: _Call) -> None:
         """Remove records that the client may no longer read."""
-        found = call.gathered.parts
-        refused = [part for part, each in found.items() if each.get("records") and self._refusal(call, part)]
-        call.gathered.refuse(refused, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+        parts = [part for part, found in call.gathered.parts.items() if found.get("records")]
+        refused = self._plan(call, parts, _LOOKED_UP).refused
+        for code in (ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.UNKNOWN_TOPIC_ID):
+            gone = [part.of for part in refused.get(code, ())]
+            call.gathered.refuse(gone, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
 
     def _refresh(self, parts: Iterable[Part]) -> None:
         names = {name for topic_id, _ in parts if (name := self._view.names.get(topic_id))}

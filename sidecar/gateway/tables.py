@@ -21,7 +21,7 @@ from sidecar.cluster.upstream import KafkaUpstream
 from sidecar.gateway import asking
 from sidecar.gateway.access.asked import PerTopic
 from sidecar.gateway.client import Client
-from sidecar.gateway.plan import Fact, Facts, Routes, Rule, Verdict, denied, only_verdict, plan
+from sidecar.gateway.plan import Fact, Facts, Missing, Routes, Rule, Verdict, denied, only_verdict, plan
 from sidecar.gateway.purging import Purging
 from sidecar.gateway.shadow_rules import ShadowRule
 from sidecar.gateway.source_check import send_read
@@ -79,7 +79,7 @@ class TablesApi:
             self.tasks.start(self._handle_held(client, request, (exchange, missing)))
 
     async def _handle_held(
-        self, client: Client, request: Request, begun: tuple[_Merged, set[bytes]] | None = None
+        self, client: Client, request: Request, begun: tuple[_Merged, set[Missing]] | None = None
     ) -> None:
         """As `handle`, if leaders have to be looked up, and in slices: monitoring may name all partitions of a cluster.
         `begun`: a request whose leaders are missing.
@@ -98,7 +98,7 @@ class TablesApi:
                 exchange, missing = begun
                 table = await in_slices(asking.read_table(request, exchange.layout))
             if missing:
-                asked = {Fact.LEADER: await self.upstream.find_leaders(missing)}
+                asked = await asking.look_up(self.upstream, missing)
                 if not connection.closed:
                     await in_slices(self._send(client, request, exchange, table, asked))
         except MalformedFrameError as error:
@@ -150,9 +150,9 @@ class TablesApi:
         exchange: _Merged,
         table: Table,
         asked: Mapping[Fact, bool] = _NOTHING,
-    ) -> Generator[None, None, set[bytes]]:
-        """Send each partition to its leader; the request unchanged, if all have the same one. Returns the topics whose
-        leaders have to be looked up first: then nothing was sent.
+    ) -> Generator[None, None, set[Missing]]:
+        """Send each partition to its leader; the request unchanged, if all have the same one. Returns the facts that
+        have to be looked up first: then nothing was sent.
         """
         verdicts: list[Verdict] = []
         for some in _portions(table.parts, BOUNDS.turn):

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import NamedTuple
+from types import SimpleNamespace
+from typing import Any, NamedTuple
 from uuid import UUID
 
 import pytest
@@ -13,11 +14,25 @@ from hypothesis import strategies as st
 from sidecar.cluster.resolver import ANYBODY, INTERNAL_PREFIX, NameResolver, Source, TopicKind
 from sidecar.cluster.view import NO_LEADER, ClusterView
 from sidecar.gateway import plan as planning
-from sidecar.gateway.plan import REFUSED, Fact, Facts, Missing, Own, Routes, Rule, Verdict, only_verdict, plan
+from sidecar.gateway.plan import (
+    REFUSED,
+    Fact,
+    Facts,
+    Missing,
+    Own,
+    Routes,
+    Rule,
+    Verdict,
+    facts_to_read,
+    only_verdict,
+    plan,
+    reads_of,
+)
 from sidecar.gateway.shadow_rules import ShadowRule
 from sidecar.protocol.errors import ErrorCode, KafkaError
 from sidecar.protocol.metadata import Broker, ClusterState, PartitionState, TopicState
 from sidecar.protocol.topic_ids import stand_in
+from sidecar.resources.readers import Reader
 from sidecar.shadow.views import Read
 
 ALICE, BOB = "User:alice", "User:bob"
@@ -25,6 +40,8 @@ INTERNAL = INTERNAL_PREFIX + b"c"
 NAMES = [b"orders", b"others", b"governed", b"audit", b"secret", b"making", INTERNAL, b"gone", b"not legal!"]
 """`audit` and `secret` are shadows of `orders` and `others`, `making` is about to be one."""
 RULES = {
+    "fetches": Rule.of(ShadowRule.READ, reads=True),
+    "shares": Rule.of(ShadowRule.REFUSED, reads=True),
     "reads": Rule.of(ShadowRule.READ),
     "changes": Rule.of(ShadowRule.REFUSED),
     "writes": Rule.of(ShadowRule.REFUSED, governs=True),
@@ -112,6 +129,42 @@ def test_a_partition_goes_to_its_leader_and_a_shadows_to_its_sources() -> None:
     assert verdict(Part(b"governed"), topics={b"governed": Topic(1, (2,))}) == 2
 
 
+@pytest.mark.parametrize("name", ["fetches", "shares"])
+def test_who_reads_records_is_never_told_that_a_leader_is_not_available(name: str) -> None:
+    """Java's consumer takes that for a fault of its own."""
+
+    def codes(asked: dict[Fact, bool]) -> list[int]:
+        return [code(verdict(Part(b"orders", index), RULES[name], asked=asked)) for index in (2, 3)]
+
+    assert codes(LOOKED_UP) == [ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+    assert codes({Fact.LEADER: False}) == [ErrorCode.NOT_LEADER_OR_FOLLOWER] * 2
+    nameless = verdict(Part(stand_in(b"i" * 16)), RULES[name], by_id=True, asked={Fact.NAME: False})
+    assert code(nameless) == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert verdict(Part(INTERNAL), RULES[name]) == Missing(Fact.LEADER, INTERNAL), (
+        "they may read the sidecar's own topics"
+    )
+
+
+@pytest.mark.parametrize("guards", [True, False])
+def test_a_partition_that_another_reader_has_claimed_is_withheld(*, guards: bool) -> None:
+    me = Reader("conn:1", principal=ALICE)
+    client: Any = SimpleNamespace(principal=ALICE, rights=None, reader=me)
+    claims: Any = SimpleNamespace(guards=guards, may_fetch=lambda *asked: asked != (b"orders", 1, me))
+    asked = [Part(b"orders"), Part(b"orders", 1), Part(b"others")]
+    known = facts_to_read(view_of(ORDERS), resolver_of(), claims, client, asked, {}, False)
+    assert known.withheld == ({(b"orders", 1): ErrorCode.TOPIC_AUTHORIZATION_FAILED} if guards else {})
+
+
+def test_each_partition_is_read_from_one_log_unless_it_is_refused_or_has_two_names() -> None:
+    asked = [Part(b"audit"), Part(b"others"), Part(b"audit", 1), Part(b"gone")]
+    source = planning.Source(1, b"orders", b"id")
+    verdicts: list[Verdict] = [source, 2, source, Missing(Fact.LEADER, b"gone")]
+    logs = (b"orders", b"id"), (b"others", b""), (b"orders", b"id"), (b"gone", b"")
+    assert reads_of(asked, verdicts) == [Read(part, *log) for part, log in zip(asked, logs, strict=True)]
+    assert reads_of([*asked, Part(b"orders", 2)], [*verdicts, 1]) is None, "the log of `audit`, too"
+    assert reads_of(asked, [*verdicts[:3], DENIED]) is None
+
+
 def test_produce_alone_treats_governed_topics_apart() -> None:
     assert verdict(Part(b"governed"), RULES["writes"]) is Own.GOVERNED
     assert verdict(Part(b"governed"), RULES["changes"]) == Missing(Fact.LEADER, b"governed")
@@ -172,8 +225,8 @@ def test_a_shadow_is_read_by_those_whom_it_allows_from_the_topic_that_it_was_mad
 
 def test_a_leader_is_looked_up_once_by_the_name_of_the_log() -> None:
     assert verdict(Part(b"orders", 2)) == Missing(Fact.LEADER, b"orders")
-    assert verdict(Part(b"audit", 2)) == Missing(Fact.LEADER, b"orders")
-    assert verdict(Part(b"secret")) == Missing(Fact.LEADER, b"others")
+    assert verdict(Part(b"audit", 2)) == Missing(Fact.LEADER, b"orders", UUID(int=1).bytes)
+    assert verdict(Part(b"secret")) == Missing(Fact.LEADER, b"others", UUID(int=1).bytes)
     assert [code(verdict(Part(b"orders", index), asked=LOOKED_UP)) for index in (2, 3)] == [5, 3]
     assert [code(verdict(Part(b"orders", index), asked={Fact.LEADER: False})) for index in (2, 3)] == [5, 5]
 
@@ -190,7 +243,7 @@ def test_routes_have_a_partition_that_is_named_twice_once() -> None:
     routes.add(asked, [1, 1, DENIED, planning.Source(1, b"orders", b"id"), Missing(Fact.LEADER, b"x")])
     audit, orders = Part(b"audit", 1), Part(b"orders")
     assert routes.by_leader == {1: {orders: Read(orders, b"orders"), audit: Read(audit, b"orders", b"id")}}
-    assert (routes.refused, routes.missing) == ({29: [Part(b"others")]}, {b"x"})
+    assert (routes.refused, routes.missing) == ({29: [Part(b"others")]}, {Missing(Fact.LEADER, b"x")})
 
 
 # Properties -----------------------------------------------------------------------------------------------------------
@@ -240,8 +293,11 @@ def test_a_refusal_by_rights_shows_nothing_of_the_topic(
 def test_a_plan_is_complete_once_what_it_misses_was_looked_up(
     request: list[Part], rule: Rule, there: dict[bytes, Topic], unknown: set[bytes], known: Facts
 ) -> None:
-    """It asks for each fact once, and then is the plan of one who knew all from the start."""
+    """It asks for each fact once, and then is the plan of one who knew all from the start. What it said before still
+    holds.
+    """
     known = known._replace(view=view_of({name: it for name, it in there.items() if name not in unknown}), asked={})
+    before = plan(walked(request, known), rule, known)
     for fact in Fact:
         verdicts = plan(walked(request, known), rule, known)
         missing = {it.topic for it in verdicts if isinstance(it, Missing) and it.fact is fact}
@@ -254,3 +310,4 @@ def test_a_plan_is_complete_once_what_it_misses_was_looked_up(
     found = plan(walked(request, known), rule, known)
     assert not any(isinstance(verdict, Missing) for verdict in found)
     assert found == plan(walked(request, complete), rule, complete)
+    assert all(isinstance(first, Missing) or first == last for first, last in zip(before, found, strict=True))
