@@ -190,14 +190,6 @@ class ClusterView:
         exists = route is not None and partition in route.leaders
         return ErrorCode.LEADER_NOT_AVAILABLE if exists else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
-    def why_unread(self, topic: bytes, partition: int) -> ErrorCode:
-        """Return the same for a reader: NOT_LEADER_OR_FOLLOWER if the partition exists. Java's consumer throws an
-        IllegalStateException if an answer to Fetch has LEADER_NOT_AVAILABLE
-        (`FetchCollector.handleInitializeErrors`).
-        """
-        why = self.why_no_leader(topic, partition)
-        return ErrorCode.NOT_LEADER_OR_FOLLOWER if why == ErrorCode.LEADER_NOT_AVAILABLE else why
-
     def route(self, topic: bytes) -> TopicRoute | None:
         return self._topics.get(topic)
 

@@ -18,19 +18,15 @@ from sidecar.network.request import Exchange, Request
 from sidecar.network.slices import in_slices
 from sidecar.protocol import partitioned, schema
 from sidecar.protocol.caller import BadAnswerError, DisconnectedError
-from sidecar.protocol.errors import ErrorCode, KafkaError
+from sidecar.protocol.errors import KafkaError
 from sidecar.protocol.limits import PORTION
 from sidecar.protocol.messages.by_key import MESSAGES
 from sidecar.protocol.partitioned import Layout, Table
 from sidecar.protocol.primitives import MalformedFrameError, TaggedFieldsError
 from sidecar.protocol.schema import Message, Values
-from sidecar.protocol.topic_ids import Ids, stand_in, unknown_ids
 
 _HEAD_BYTES: Final = 14
 """The bytes from the length prefix to the client id."""
-_NO_SUCH_ID: Final = KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
-"""Without a message, as by brokers."""
-_NOT_NOW: Final = KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, "Kafka cannot be asked now")
 _PATIENCE_S: Final = 1.0
 """The timeout, in seconds, of a broker for a request that other brokers could answer."""
 
@@ -263,13 +259,6 @@ def topic_name(upstream: KafkaUpstream, topic_id: bytes) -> str | None:
     """The name of the topic with this id; None while it is unknown."""
     name = upstream.view.names.get(topic_id)
     return None if name is None else name.decode()
-
-
-def refused_ids(ids: Ids | None, *, asked: bool) -> dict[bytes, KafkaError]:
-    """The errors of topics that a hot request names by unknown ids (KIP-516), by their stand-in names. `asked`: Kafka
-    was asked for them.
-    """
-    return dict.fromkeys(map(stand_in, unknown_ids(ids)), _NO_SUCH_ID if asked else _NOT_NOW)
 
 
 async def _within_patience(

@@ -28,7 +28,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Callable, Coroutine, Generator
+from collections.abc import Callable, Coroutine, Generator, Mapping
 from typing import Final
 
 from sidecar.cluster.nodes import NodeDirectory
@@ -39,11 +39,23 @@ from sidecar.fanout.crowd import LEAST
 from sidecar.fanout.question import Asked, questions_of
 from sidecar.fanout.repeat import Lines, Repeat
 from sidecar.fanout.tails import Tails
-from sidecar.gateway.asking import refused_ids
+from sidecar.gateway import asking
 from sidecar.gateway.client import Client
 from sidecar.gateway.leader_hints import LeaderHints
 from sidecar.gateway.leader_poll import Fetching, SplitFetch
+from sidecar.gateway.plan import (
+    Fact,
+    Missing,
+    Routes,
+    Rule,
+    Verdict,
+    facts_to_read,
+    only_verdict,
+    plan,
+    reads_of,
+)
 from sidecar.gateway.quotas import Audiences
+from sidecar.gateway.shadow_rules import ShadowRule
 from sidecar.gateway.shared_fetch import SharedFetch, StandingFetch
 from sidecar.gateway.source_check import send_read
 from sidecar.gateway.whole_fetch import FetchExchange, Node, WholeFetch, renamed
@@ -58,13 +70,16 @@ from sidecar.protocol.errors import ErrorCode
 from sidecar.protocol.fetch_parts import FetchPart, FetchRequest
 from sidecar.protocol.limits import PORTION
 from sidecar.protocol.primitives import at_once
-from sidecar.protocol.topic_ids import is_stand_in, unknown_ids
+from sidecar.protocol.topic_ids import unknown_ids
 from sidecar.resources.readers import ReaderClaims
 from sidecar.security.acls import Operation
 from sidecar.shadow.cursor_room import Readers
-from sidecar.shadow.views import Read, Views
+from sidecar.shadow.views import Read, log_of, topic_id_of
 
 _FETCH_SESSION_ID_NOT_FOUND: Final = 70
+_RULE: Final = Rule.of(ShadowRule.READ, reads=True)
+_NAMED: Final = {Fact.NAME: True}
+"""Names are looked up before a request is planned."""
 _FULL: Final = fetch.INITIAL_EPOCH, fetch.FINAL_EPOCH
 """The epochs of a full Fetch, whatever session it names: a broker closes that one (`FetchManager.newContext`)."""
 
@@ -88,7 +103,6 @@ class FetchApi:
         """`longest_wait_s`, `least_readers`: see `Tails`. `audiences`: limits the reading of shadows."""
         self._upstream = upstream
         self._view = upstream.view
-        self._views = Views(resolver, upstream.view)
         self._claims = claims
         self._tasks = tasks
         self._resolver = resolver
@@ -138,30 +152,28 @@ class FetchApi:
         `learned`: the ends of the logs were looked up already.
         """
         parts = fields.parts
-        if self._refuses(client, fields):
-            return self._split(client, request, fields)
-        reads = None
-        if self._views.names_shadows(parts):
-            reads = self._views.reads(parts, client.principal)
+        by_id, reads = fields.ids is not None, None
+        facts = facts_to_read(self._view, self._resolver, self._claims, client, parts, _NAMED, by_id)
+        verdicts = plan(parts, _RULE, facts)
+        only = verdicts[0] if len(parts) == 1 else only_verdict(verdicts)
+        leader = only if isinstance(only, int) else NO_LEADER
+        if leader == NO_LEADER and any(not isinstance(verdict, int) for verdict in verdicts):
+            reads = reads_of(parts, verdicts)
             if reads is None or not all(self._has_place(client, part.topic) for part in parts):
-                return self._split(client, request, fields)
+                return self._split(client, request, fields, verdicts)
         logs = [(part.topic, part.partition) for part in parts] if reads is None else [each.source for each in reads]
+        if reads is not None:
+            leader = self._view.only_leader(logs)
         ends = None
         shares = request.version in calls.SHARING and fields.min_bytes <= 1 and fields.max_wait_ms > 0
         together = shares and self.tails.crowd.gathers(client.connection.id, logs)
         if together and len(set(logs)) == len(logs):  # each repetition of a partition would need one more poll
             ends = self.tails.ends
-            buffer, isolation = request.frame.buffer, fields.isolation
-            both = zip(parts, logs, strict=True)
-            asked = questions_of(buffer, both, isolation, request.version, self._ids(fields, reads))
-            if asked and self._share(client, request, fields, asked):
-                return False
-            if not learned and (unknown := [question for question, _ in asked if not ends.is_known(question)]):
-                self._hold(client, request, self.tails.learn(unknown), learned=True)
-                return True
-        leader = self._view.only_leader(logs)
+            is_held = self._wait_together(client, request, fields, reads, logs, learned=learned)
+            if is_held is not None:
+                return is_held
         if leader == NO_LEADER or (fields.has_rack if reads is None else client.links.divides(reads)):
-            return self._split(client, request, fields)
+            return self._split(client, request, fields, verdicts)
         if shares:
             self._fetching[client.connection.id].alone_at = self._loop_time()
         names = None if reads is None else {each.log: each.part.topic for each in reads}
@@ -180,6 +192,29 @@ class FetchApi:
             send_read(self._upstream, connection, message, exchange, reads, by_id=by_id)
         return False
 
+    def _wait_together(
+        self,
+        client: Client,
+        request: Request,
+        fields: FetchRequest,
+        reads: list[Read[FetchPart]] | None,
+        logs: list[tuple[bytes, int]],
+        *,
+        learned: bool,
+    ) -> bool | None:
+        """Let a request share a poll (False), or hold it to learn the ends of its logs (True). None if it cannot share
+        one.
+        """
+        both, buffer = zip(fields.parts, logs, strict=True), request.frame.buffer
+        asked = questions_of(buffer, both, fields.isolation, request.version, self._ids(fields, reads))
+        if asked and self._share(client, request, fields, asked):
+            return False
+        unknown = [question for question, _ in asked if not self.tails.ends.is_known(question)]
+        if learned or not unknown:
+            return None
+        self._hold(client, request, self.tails.learn(unknown), learned=True)
+        return True
+
     def _ids(self, fields: FetchRequest, reads: list[Read[FetchPart]] | None) -> Callable[[bytes], bytes]:
         """Returns what finds the topic id of a log that a request reads. If the request names topics by name, it is the
         present one: so readers by name and by id share polls, and no poll reads a later topic of that name.
@@ -187,21 +222,20 @@ class FetchApi:
         if fields.ids is not None:
             return fields.ids.__getitem__
         sources = {each.log: each.topic_id for each in reads or () if each.is_renamed}
-        return lambda log: sources.get(log) or self._views.topic_id(log)
+        return lambda log: sources.get(log) or topic_id_of(log, self._resolver, self._view)
 
     def _loop_time(self) -> float:
         if self._loop is None:  # looking the loop up is a system call (getpid)
             self._loop = asyncio.get_running_loop()
         return self._loop.time()
 
-    def _refuses(self, client: Client, fields: FetchRequest) -> bool:
-        """Whether some topic or partition is refused: its id is unknown, or an ACL or a claim forbids it."""
-        parts, claims = fields.parts, self._claims
-        if fields.ids is not None and any(map(is_stand_in, fields.ids)):
-            return True
-        if client.rights is not None and client.rights.refused(Operation.READ, parts):
-            return True
-        return claims.guards and claims.refuses([(part.topic, part.partition) for part in parts], client.reader)
+    def _plan(
+        self, client: Client, fields: FetchRequest, parts: list[FetchPart], asked: Mapping[Fact, bool]
+    ) -> list[Verdict]:
+        """The verdicts on these partitions of a request. `asked`: see `Facts`."""
+        by_id = fields.ids is not None
+        facts = facts_to_read(self._view, self._resolver, self._claims, client, parts, asked, by_id)
+        return plan(parts, _RULE, facts)
 
     def _stands(self, client: Client, repeat: Repeat) -> bool:
         """Whether a request that repeats its connection's last one, except for the offset, may still share a poll,
@@ -214,80 +248,67 @@ class FetchApi:
             return False  # the ids include those of shadows' sources
         if client.rights is not None and client.rights.refuses(Operation.READ, part.topic):
             return False
-        if self._views.log(part.topic, client.principal) != repeat.log:
+        if log_of(part.topic, client.principal, self._resolver, self._view) != repeat.log:
             return False
-        if ids is None and self._views.topic_id(part.topic) != repeat.asked.question.position.topic_id:
+        topic_id = repeat.asked.question.position.topic_id
+        if ids is None and topic_id_of(part.topic, self._resolver, self._view) != topic_id:
             return False
         if self.audiences is not None and not self._has_place(client, part.topic):
             return False
         return self.tails.crowd.is_shared(repeat.log, part.partition)
 
-    def _split(self, client: Client, request: Request, fields: FetchRequest) -> bool:
+    def _split(self, client: Client, request: Request, fields: FetchRequest, verdicts: list[Verdict]) -> bool:
         """Start a poll of each leader. Returns whether the connection is held until the leaders are known."""
         if request.own():
             fields = self._walk(request)
         # If a partition is named twice, the last element counts, as on a broker (`FetchRequest.fetchData`).
-        fields = fields._replace(parts=list({part[:2]: part for part in fields.parts}.values()))
-        fetching = self._fetching[client.connection.id]
-        exchange = SplitFetch(client, request, fields, self._node, fetching)
+        parts = list({part[:2]: part for part in fields.parts}.values())
+        if len(parts) != len(fields.parts):
+            fields, verdicts = fields._replace(parts=parts), self._plan(client, fields, parts, _NAMED)
+        exchange = SplitFetch(client, request, fields, self._node, self._fetching[client.connection.id])
         client.connection.expect(exchange)
-        parts = fields.parts
-        if client.rights is not None:  # if a refused topic were looked up, the time would show that it exists
-            parts = [part for part in parts if self._may_read(client, part)]
-        missing = self._views.missing(parts, client.principal)
+        missing = {verdict for verdict in verdicts if isinstance(verdict, Missing)}
         if not missing:
-            at_once(self._begin(client, exchange, fields.parts, asked=True))
+            at_once(self._begin(client, exchange, parts, verdicts))
             return False
         client.connection.hold()
-        self._tasks.start(self._find_leaders(client, exchange, fields.parts, missing))
+        self._tasks.start(self._find_leaders(client, exchange, fields, missing))
         return True
 
     async def _find_leaders(
-        self, client: Client, exchange: SplitFetch, parts: list[FetchPart], topics: set[bytes]
+        self, client: Client, exchange: SplitFetch, fields: FetchRequest, missing: set[Missing]
     ) -> None:
         try:
-            asked = await self._upstream.find_leaders(topics)
-            await in_slices(self._begin(client, exchange, parts, asked=asked))
+            asked = {**_NAMED, **await asking.look_up(self._upstream, missing)}
+            verdicts = self._plan(client, fields, fields.parts, asked)
+            await in_slices(self._begin(client, exchange, fields.parts, verdicts))
         finally:
             client.connection.release()
 
     def _begin(
-        self, client: Client, exchange: SplitFetch, parts: list[FetchPart], *, asked: bool
+        self, client: Client, exchange: SplitFetch, parts: list[FetchPart], verdicts: list[Verdict]
     ) -> Generator[None, None, None]:
-        """Poll the leaders. `asked` False: Kafka could not be asked for unknown leaders."""
+        """Refuse partitions, and poll the leaders of the others."""
+        routes: Routes[FetchPart] = Routes()
+        for first in range(0, len(parts), PORTION):
+            routes.add(parts[first : first + PORTION], verdicts[first : first + PORTION])
+            yield
+        for code, refused in routes.refused.items():
+            for part in refused:
+                exchange.refuse(part, code)
         by_leader: dict[int, list[Read[FetchPart]]] = {}
-        without_name = refused_ids(exchange.ids, asked=True)
-        for number, part in enumerate(parts, 1):
-            if not number % PORTION:
-                yield
-            read = self._views.read(part, client.principal)
-            leader = NO_LEADER if read is None else self._view.leader(*read.source)
-            if part.topic in without_name:
-                exchange.refuse(part, without_name[part.topic].code)
-            elif not self._may_read(client, part):
-                exchange.note_error(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-                exchange.refuse(part, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-            elif read is None:
-                exchange.refuse(part, self._views.refusal(part.topic, client.principal))
-            elif not self._has_place(client, part.topic):
-                exchange.note_error(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-                exchange.refuse(part, ErrorCode.NOT_LEADER_OR_FOLLOWER)
-            elif leader == NO_LEADER:
-                why = self._view.why_unread(*read.source) if asked else ErrorCode.NOT_LEADER_OR_FOLLOWER
-                exchange.refuse(part, why)
-            else:
-                by_leader.setdefault(leader, []).append(read)
+        for leader, reads in routes.by_leader.items():
+            for read in reads.values():
+                if read.is_renamed and not self._has_place(client, read.part.topic):
+                    exchange.refuse(read.part, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+                else:
+                    by_leader.setdefault(leader, []).append(read)
         if not client.connection.closed:
             exchange.begin(by_leader)
 
     def _has_place(self, client: Client, name: bytes) -> bool:
         bounds, own = self.audiences, client.connection  # a closed connection would never give its place back
-        return bounds is None or not self._views.is_shadow(name) or (not own.closed and bounds.admits(name, own.id))
-
-    def _may_read(self, client: Client, part: FetchPart) -> bool:
-        if client.rights is not None and client.rights.refuses(Operation.READ, part.topic):
-            return False
-        return not self._claims.guards or self._claims.may_fetch(part.topic, part.partition, client.reader)
+        return bounds is None or not self._resolver.is_shadow(name) or (not own.closed and bounds.admits(name, own.id))
 
     def _share(self, client: Client, request: Request, fields: FetchRequest, asked: list[Asked]) -> bool:
         if fields.max_bytes > client.most_fetched:

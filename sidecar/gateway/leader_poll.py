@@ -202,6 +202,7 @@ class SplitFetch(GatheredFetch):
     def refuse(self, part: FetchPart, code: int) -> None:
         """Refuse a partition. The client gets the error at once, with the results of other partitions so far."""
         self._refused[part.topic, part.partition] = fetch.error_element(self.version, part.partition, code)
+        self.note_error(code)
         self._client.note_refusal(b"" if is_stand_in(part.topic) else part.topic, code, None)
 
     def begin(self, by_leader: Mapping[int, Iterable[Read[FetchPart]]]) -> None:

@@ -60,76 +60,21 @@ def source_of(shadow: bytes, principal: str, resolver: NameResolver, view: Clust
     return source if same else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-class Views:
-    """Finds the log that a client of this node reads under a topic's name."""
+def log_of(topic: bytes, principal: str, resolver: NameResolver, view: ClusterView) -> bytes | None:
+    """Return the topic whose log a principal reads under a name; None if `source_of` returns an error."""
+    if not resolver.is_shadow(topic):
+        return topic
+    source = source_of(topic, principal, resolver, view)
+    return None if isinstance(source, ErrorCode) else source.topic
 
-    def __init__(self, resolver: NameResolver, view: ClusterView) -> None:
-        self._resolver = resolver
-        self._view = view
 
-    def names_shadows(self, parts: Iterable[Part]) -> bool:
-        """Whether any of these partitions is a shadow's."""
-        resolver = self._resolver
-        return resolver.has_shadows and any(resolver.is_shadow(part.topic) for part in parts)
-
-    def is_shadow(self, topic: bytes) -> bool:
-        """Whether a name is a shadow's."""
-        return self._resolver.is_shadow(topic)
-
-    def log(self, topic: bytes, principal: str) -> bytes | None:
-        """Return the topic whose log a principal reads under a name; None if it may not, or there is no log
-        (`refusal`).
-        """
-        if not self._resolver.is_shadow(topic):
-            return topic
-        source = self._source(topic, principal)
-        return None if source is None else source.topic
-
-    def read(self, part: PartT, principal: str) -> Read[PartT] | None:
-        """Return a partition with its log, as `log` finds it."""
-        if not self._resolver.is_shadow(part.topic):
-            return Read(part, part.topic)
-        source = self._source(part.topic, principal)
-        return None if source is None else Read(part, source.topic, source.topic_id.bytes)
-
-    def _source(self, shadow: bytes, principal: str) -> Source | None:
-        source = source_of(shadow, principal, self._resolver, self._view)
-        return None if isinstance(source, ErrorCode) else source
-
-    def topic_id(self, topic: bytes) -> bytes:
-        """Return the id of the topic whose log is read under a name; empty if it is not known."""
-        source = self._resolver.source(topic)
-        if source is not None:
-            return source.topic_id.bytes
-        route = self._view.route(topic)
-        return b"" if route is None or not route.topic_id.int else route.topic_id.bytes
-
-    def refusal(self, topic: bytes, principal: str) -> ErrorCode:
-        """Why there is no log to read."""
-        source = source_of(topic, principal, self._resolver, self._view)
-        return source if isinstance(source, ErrorCode) else ErrorCode.NONE
-
-    def reads(self, parts: Iterable[PartT], principal: str) -> list[Read[PartT]] | None:
-        """Return each partition with its log. None if one has no log, or two names have the same log: then each needs a
-        check.
-        """
-        found: list[Read[PartT]] = []
-        names: dict[bytes, bytes] = {}
-        known: dict[bytes, Read[PartT]] = {}
-        for part in parts:
-            read = known.get(part.topic)
-            if read is None:
-                read = self.read(part, principal)
-                if read is None or names.setdefault(read.log, part.topic) != part.topic:
-                    return None
-                known[part.topic] = read
-            found.append(read._replace(part=part))
-        return found
-
-    def missing(self, parts: Iterable[Part], principal: str) -> set[bytes]:
-        """Return the topics whose leaders have to be looked up before these partitions can be read."""
-        logs = ((self.log(part.topic, principal), part.partition) for part in parts)
-        return self._view.missing((log, partition) for log, partition in logs if log is not None)
+def topic_id_of(topic: bytes, resolver: NameResolver, view: ClusterView) -> bytes:
+    """Return the id of the topic whose log is read under a name; empty if it is not known."""
+    source = resolver.source(topic)
+    if source is not None:
+        return source.topic_id.bytes
+    route = view.route(topic)
+    return b"" if route is None or not route.topic_id.int else route.topic_id.bytes
 
 
 def layers(reads: Iterable[Read[PartT]], *, apart: bool = False) -> list[list[Read[PartT]]]:

@@ -11,7 +11,7 @@ from sidecar.cluster.resolver import ANONYMOUS, ANYBODY, NameResolver, Source
 from sidecar.cluster.view import ClusterView
 from sidecar.protocol.errors import ErrorCode
 from sidecar.protocol.metadata import Broker, ClusterState, PartitionState, TopicState
-from sidecar.shadow.views import Read, Views, layers
+from sidecar.shadow.views import Read, layers, log_of, source_of, topic_id_of
 
 ORDERS = UUID(int=7)
 
@@ -21,78 +21,49 @@ class Part(NamedTuple):
     partition: int = 0
 
 
-def views(*, topic_id: UUID = ORDERS, known: bool = True, is_closed: bool = False) -> Views:
+def views(*, topic_id: UUID = ORDERS, known: bool = True, is_closed: bool = False) -> tuple[NameResolver, ClusterView]:
     """`audit` is a shadow of `orders`, whose id is `topic_id` by now; `making` is about to be one."""
     resolver, view = NameResolver(), ClusterView()
     resolver.set_shadows({b"audit": Source(b"orders", ORDERS, is_closed=is_closed), b"making": None})
     topics = (TopicState("orders", 0, topic_id, False, (PartitionState(0, 0, 1, 5),)),) if known else ()
     view.apply(ClusterState(0, (Broker(1, "h", 9092),), "c", 1, topics))
-    return Views(resolver, view)
+    return resolver, view
 
 
 def test_a_shadow_is_read_from_its_source_and_every_other_name_from_its_own_log() -> None:
-    assert [views().log(name, ANONYMOUS) for name in (b"audit", b"orders", b"other")] == [
-        b"orders",
-        b"orders",
-        b"other",
-    ]
+    names = b"audit", b"orders", b"other"
+    assert [log_of(name, ANONYMOUS, *views()) for name in names] == [b"orders", b"orders", b"other"]
+    assert [topic_id_of(name, *views()) for name in names] == [ORDERS.bytes, ORDERS.bytes, b""]
 
 
 def test_a_shadow_of_a_topic_that_was_created_anew_is_read_from_nowhere() -> None:
-    assert views(topic_id=UUID(int=8)).log(b"audit", ANONYMOUS) is None
-    assert views(topic_id=UUID(int=8)).log(b"orders", ANONYMOUS) == b"orders"
+    again = views(topic_id=UUID(int=8))
+    assert log_of(b"audit", ANONYMOUS, *again) is None
+    assert source_of(b"audit", ANONYMOUS, *again) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert log_of(b"orders", ANONYMOUS, *again) == b"orders"
 
 
 def test_one_that_another_node_has_closed_is_read_from_nowhere() -> None:
     """This node still takes the source for the topic that it was."""
-    assert views(is_closed=True).log(b"audit", ANONYMOUS) is None
-    assert views(is_closed=True).refusal(b"audit", ANONYMOUS) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert source_of(b"audit", ANONYMOUS, *views(is_closed=True)) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 def test_one_that_is_being_made_is_read_from_nowhere() -> None:
-    assert views().log(b"making", ANONYMOUS) is None
+    assert source_of(b"making", ANONYMOUS, *views()) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-def test_leaders_are_asked_for_by_the_name_of_the_log() -> None:
-    wanted = [Part(b"audit"), Part(b"making"), Part(b"other")]
-    assert views().missing(wanted, ANONYMOUS) == {b"other"}
-    assert views(known=False).missing(wanted, ANONYMOUS) == {b"orders", b"other"}
-
-
-def test_only_requests_that_name_a_shadow_are_taken_apart() -> None:
-    assert views().names_shadows([Part(b"orders"), Part(b"making")])
-    assert not views().names_shadows([Part(b"orders"), Part(b"other")])
-
-
-def allowing(*principals: str) -> Views:
+def allowing(*principals: str) -> tuple[NameResolver, ClusterView]:
     resolver, view = NameResolver(), ClusterView()
     resolver.set_shadows({b"audit": Source(b"orders", ORDERS, frozenset(principals))})
-    return Views(resolver, view)
+    return resolver, view
 
 
 def test_only_principals_that_a_shadow_allows_read_it() -> None:
-    assert allowing("User:alice").log(b"audit", "User:alice") == b"orders"
-    assert allowing("User:alice").log(b"audit", "User:bob") is None
-    assert allowing("User:alice").refusal(b"audit", "User:bob") == ErrorCode.TOPIC_AUTHORIZATION_FAILED
-    assert allowing("User:alice", ANYBODY).log(b"audit", ANONYMOUS) == b"orders"
-    assert allowing().log(b"audit", ANONYMOUS) is None
-    assert allowing().reads([Part(b"audit")], ANONYMOUS) is None
-    assert allowing().log(b"orders", ANONYMOUS) == b"orders", "the source is not the shadow's to guard"
-
-
-def test_a_shadow_that_cannot_be_read_is_no_topic() -> None:
-    for closed in (views(topic_id=UUID(int=8)).refusal(b"audit", ANONYMOUS), views().refusal(b"making", ANONYMOUS)):
-        assert closed == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-
-
-def test_a_log_that_goes_by_two_names_is_not_read_in_one_go() -> None:
-    assert views().reads([Part(b"audit"), Part(b"orders", 1)], ANONYMOUS) is None
-    both = [Part(b"audit"), Part(b"other"), Part(b"audit", 1)]
-    assert views().reads(both, ANONYMOUS) == [
-        Read(both[0], b"orders", ORDERS.bytes),
-        Read(both[1], b"other"),
-        Read(both[2], b"orders", ORDERS.bytes),
-    ]
+    assert log_of(b"audit", "User:alice", *allowing("User:alice")) == b"orders"
+    assert source_of(b"audit", "User:bob", *allowing("User:alice")) == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    assert log_of(b"audit", ANONYMOUS, *allowing("User:alice", ANYBODY)) == b"orders"
+    assert log_of(b"audit", ANONYMOUS, *allowing()) is None
+    assert log_of(b"orders", ANONYMOUS, *allowing()) == b"orders", "the source is not the shadow's to guard"
 
 
 def test_shadows_and_other_topics_are_asked_for_apart_where_that_is_wanted() -> None:
