@@ -59,15 +59,15 @@ async def act_of(client: Client, exchange: AmendedExchange, request: Request) ->
     api = ALL_APIS[request.key]
     try:
         if isinstance(api.audit, OwnAudited):
-            found = _own(api.audit, exchange, request)
+            seen = _own(api.audit, exchange, request)
         else:
             assert api.audit is not None
-            found = await _kafkas(api.message, api.audit, exchange, request)
+            seen = await _kafkas(api.message, api.audit, exchange, request)
     except (MalformedFrameError, DecodeError, KeyError):
         return None  # the API's module has answered with the error
-    if found is None:
+    if seen is None:
         return None
-    every, codes = found
+    every, codes = seen
     named = tuple(each[: _NAMED * 2] for each in islice(every, _NAMED))
     said = "" if client.identity is None else client.identity.raw.decode(errors="replace")
     errors = [code for code in codes or () if code]
@@ -99,10 +99,10 @@ async def _kafkas(message: Message, audited: Audited, exchange: AmendedExchange,
     return [names.get(name) or name for name in every], await in_slices(_listed(audited.codes(values)))
 
 
-def _listed(found: Iterable[FoundT]) -> Generator[None, None, list[FoundT]]:
+def _listed(elements: Iterable[FoundT]) -> Generator[None, None, list[FoundT]]:
     """The whole list, in portions: a request may name thousands, and each text has to be composed."""
     made: list[FoundT] = []
-    for number, each in enumerate(found, 1):
+    for number, each in enumerate(elements, 1):
         made.append(each)
         if not number % PORTION:
             yield
@@ -118,7 +118,7 @@ def _own(audited: OwnAudited, exchange: AmendedExchange, request: Request) -> _F
     return None if code is None else (every, [code] * max(1, len(every)))  # all or nothing
 
 
-def _resource(found: control.Resource) -> str:
-    if found.name:
-        return found.name
-    return f"{found.topic}-{found.partition}" if found.HasField("partition") else found.topic
+def _resource(resource: control.Resource) -> str:
+    if resource.name:
+        return resource.name
+    return f"{resource.topic}-{resource.partition}" if resource.HasField("partition") else resource.topic
