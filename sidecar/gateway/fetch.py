@@ -43,17 +43,7 @@ from sidecar.gateway import asking
 from sidecar.gateway.client import Client
 from sidecar.gateway.leader_hints import LeaderHints
 from sidecar.gateway.leader_poll import Fetching, SplitFetch
-from sidecar.gateway.plan import (
-    Fact,
-    Missing,
-    Routes,
-    Rule,
-    Verdict,
-    facts_to_read,
-    only_verdict,
-    plan,
-    reads_of,
-)
+from sidecar.gateway.plan import Fact, Missing, Routes, Rule, Verdict, facts_to_read, only_verdict, plan, reads_of
 from sidecar.gateway.quotas import Audiences
 from sidecar.gateway.shadow_rules import ShadowRule
 from sidecar.gateway.shared_fetch import SharedFetch, StandingFetch

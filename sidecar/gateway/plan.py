@@ -18,23 +18,24 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, Final, Generic, NamedTuple, Protocol, TypeAlias
+from typing import Any, Final, Generic, NamedTuple, TypeAlias
 
 from sidecar.cluster.resolver import NameResolver, TopicKind, is_legal
 from sidecar.cluster.view import NO_LEADER, ClusterView
-from sidecar.gateway.rights import Limited, Rights
+from sidecar.gateway.access.asked import Operation, PerTopic
+from sidecar.gateway.client import Client
+from sidecar.gateway.rights import Rights
 from sidecar.gateway.shadow_rules import ShadowRule
 from sidecar.protocol.errors import ErrorCode, KafkaError
 from sidecar.protocol.primitives import new_tuple
 from sidecar.protocol.topic_ids import is_stand_in
-from sidecar.resources import readers as resources
 from sidecar.resources.readers import ReaderClaims
-from sidecar.security.acls import Operation
 from sidecar.shadow.views import Part, PartT, Read, source_of
 
 REFUSED: Final[Mapping[int, KafkaError]] = {code: KafkaError(code) for code in ErrorCode}
 """The errors without a message, as by brokers."""
 _NOT_NOW: Final = KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, "Kafka cannot be asked now")
+_READ: Final = PerTopic(Operation.READ)
 _NOTHING: Final[Mapping[Any, Any]] = {}
 
 
@@ -66,20 +67,14 @@ class Source(NamedTuple):
     topic_id: bytes
 
 
-class Own(Enum):
-    """The verdict for a partition that goes to no broker as it is: the node itself writes to it."""
-
-    GOVERNED = "the topic is governed"
-
-
-GOVERNED: Final = Own.GOVERNED
-_GOVERNED_TOPIC: Final = TopicKind.GOVERNED
+GOVERNED: Final = TopicKind.GOVERNED
 _ORDINARY: Final = TopicKind.ORDINARY
 """Members of enums by names of their own: before Python 3.12 each access is a call."""
 
 
-Verdict: TypeAlias = int | Source | Own | KafkaError | Missing
-"""An int is the broker that leads the partition; an error refuses it."""
+Verdict: TypeAlias = int | Source | TopicKind | KafkaError | Missing
+"""An int is the broker that leads the partition. An error refuses it. The node itself writes to one that is `GOVERNED`.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,18 +121,11 @@ class Facts(NamedTuple):
     needs_policy: bool = False
 
 
-class Reader(Limited, Protocol):
-    """A client that reads records."""
-
-    @property
-    def reader(self) -> resources.Reader: ...
-
-
 def facts_to_read(
     view: ClusterView,
     resolver: NameResolver,
     claims: ReaderClaims,
-    client: Reader,
+    client: Client,
     parts: Iterable[Part],
     asked: Mapping[Fact, bool],
     by_id: bool,
@@ -149,14 +137,16 @@ def facts_to_read(
         claimed = [(each.topic, each.partition) for each in parts]
         claimed = [where for where in claimed if not claims.may_fetch(*where, reader)]
         withheld = dict.fromkeys(claimed, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-    refused = _NOTHING if rights is None else denied(rights, Operation.READ, parts)
+    refused = _NOTHING if rights is None else denied(rights, _READ, parts)
     return new_tuple(Facts, (view, resolver, client.principal, refused, withheld, asked, by_id, False))
 
 
-def denied(rights: Rights, operation: Operation, parts: Iterable[Part]) -> Mapping[bytes, KafkaError]:
-    """The topics on which a client has no right to an operation."""
-    refused = rights.refused(operation, parts)
-    return dict.fromkeys(refused, REFUSED[ErrorCode.TOPIC_AUTHORIZATION_FAILED]) if refused else _NOTHING
+def denied(rights: Rights, access: PerTopic, parts: Iterable[Part]) -> Mapping[bytes, KafkaError]:
+    """The topics to which a client has no right."""
+    refused = rights.refused(access.operation, parts)
+    if not refused or (access.instead is not None and rights.cluster(access.instead)):
+        return _NOTHING
+    return dict.fromkeys(refused, REFUSED[ErrorCode.TOPIC_AUTHORIZATION_FAILED])
 
 
 def plan(parts: Iterable[Part], rule: Rule, facts: Facts) -> list[Verdict]:
@@ -171,7 +161,7 @@ def plan(parts: Iterable[Part], rule: Rule, facts: Facts) -> list[Verdict]:
         elif withheld and (topic, partition) in withheld:
             verdict = REFUSED[withheld[topic, partition]]
         elif (kind := kinds[topic]) not in passed:
-            verdict = GOVERNED if kind is _GOVERNED_TOPIC else _apart(topic, partition, kind, rule, facts)
+            verdict = kind if kind is GOVERNED else _apart(topic, partition, kind, rule, facts)
         elif needs_policy and kind is _ORDINARY and is_legal(topic):
             verdict = Missing(Fact.POLICY, topic)
         elif (verdict := view.leader(topic, partition)) == NO_LEADER:
@@ -185,6 +175,11 @@ def only_verdict(verdicts: list[Verdict]) -> Verdict | None:
     return verdicts[0] if verdicts and verdicts.count(verdicts[0]) == len(verdicts) else None
 
 
+def _read(part: PartT, verdict: int | Source | Missing) -> Read[PartT]:
+    """A partition with its log."""
+    return Read(part, part.topic) if isinstance(verdict, int) else Read(part, verdict.topic, verdict.topic_id)
+
+
 def reads_of(parts: Iterable[PartT], verdicts: Iterable[Verdict]) -> list[Read[PartT]] | None:
     """Each partition with the log that is read, whether or not its leader is known. None if one is refused, or two
     names have the same log: one request for a log can name it once.
@@ -192,9 +187,9 @@ def reads_of(parts: Iterable[PartT], verdicts: Iterable[Verdict]) -> list[Read[P
     reads: list[Read[PartT]] = []
     names: dict[bytes, bytes] = {}
     for part, verdict in zip(parts, verdicts, strict=True):
-        if isinstance(verdict, (KafkaError, Own)):
+        if isinstance(verdict, (KafkaError, TopicKind)):
             return None
-        read = Read(part, part.topic) if isinstance(verdict, int) else Read(part, verdict.topic, verdict.topic_id)
+        read = _read(part, verdict)
         if names.setdefault(read.log, part.topic) != part.topic:
             return None
         reads.append(read)
@@ -215,11 +210,9 @@ class Routes(Generic[PartT]):
     def add(self, parts: Iterable[PartT], verdicts: Iterable[Verdict]) -> None:
         """Add the verdicts on some more partitions."""
         for part, verdict in zip(parts, verdicts, strict=True):
-            if isinstance(verdict, int):
-                self.by_leader.setdefault(verdict, {})[part.topic, part.partition] = Read(part, part.topic)
-            elif isinstance(verdict, Source):
-                read = Read(part, verdict.topic, verdict.topic_id)
-                self.by_leader.setdefault(verdict.leader, {})[part.topic, part.partition] = read
+            if isinstance(verdict, (int, Source)):
+                leader = verdict if isinstance(verdict, int) else verdict.leader
+                self.by_leader.setdefault(leader, {})[part.topic, part.partition] = _read(part, verdict)
             elif isinstance(verdict, Missing):
                 self.missing.add(verdict)
             elif isinstance(verdict, KafkaError):

@@ -135,11 +135,7 @@ class TablesApi:
         asked: Mapping[Fact, bool] = _NOTHING,
     ) -> list[Verdict]:
         """The verdicts on these partitions. `withheld`, `asked`: see `Facts`."""
-        refused, rights, instead = _NOTHING, client.rights, self._access.instead
-        if rights is not None:
-            refused = denied(rights, self._access.operation, parts)
-            if refused and instead is not None and rights.cluster(instead):
-                refused = _NOTHING
+        refused = _NOTHING if client.rights is None else denied(client.rights, self._access, parts)
         known = self.upstream.view, self._resolver, client.principal, refused, withheld, asked, False, False
         return plan(parts, self._rule, new_tuple(Facts, known))
 
@@ -212,9 +208,9 @@ class TablesApi:
             reply.refuse_all()
 
 
-def _portions(found: list[ElementT], size: int = PORTION) -> Iterator[list[ElementT]]:
+def _portions(elements: list[ElementT], size: int = PORTION) -> Iterator[list[ElementT]]:
     """The list in portions, so that others can run between them."""
-    return (found[first : first + size] for first in range(0, len(found), size))
+    return (elements[first : first + size] for first in range(0, len(elements), size))
 
 
 class _Merged(Exchange):
@@ -313,8 +309,8 @@ class _Merged(Exchange):
         if self._done or self.answered or self.connection.closed:
             return
         self._done = True
-        found = map(self._results.__getitem__, self._order)
-        steps = partitioned.encode_steps(self.correlation_id, self.layout, found, self.throttle_ms)
+        results = map(self._results.__getitem__, self._order)
+        steps = partitioned.encode_steps(self.correlation_id, self.layout, results, self.throttle_ms)
         if len(self._order) < PORTION:
             self.answer([at_once(steps)])
         else:

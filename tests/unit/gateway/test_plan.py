@@ -19,7 +19,6 @@ from sidecar.gateway.plan import (
     Fact,
     Facts,
     Missing,
-    Own,
     Routes,
     Rule,
     Verdict,
@@ -166,7 +165,7 @@ def test_each_partition_is_read_from_one_log_unless_it_is_refused_or_has_two_nam
 
 
 def test_produce_alone_treats_governed_topics_apart() -> None:
-    assert verdict(Part(b"governed"), RULES["writes"]) is Own.GOVERNED
+    assert verdict(Part(b"governed"), RULES["writes"]) is TopicKind.GOVERNED
     assert verdict(Part(b"governed"), RULES["changes"]) == Missing(Fact.LEADER, b"governed")
 
 
@@ -178,7 +177,7 @@ def test_a_topic_gets_a_policy_before_its_leader_matters_if_its_client_asks_for_
         Missing(Fact.POLICY, b"orders"),
         Missing(Fact.POLICY, b"gone"),
     ]
-    assert asks(b"governed") is Own.GOVERNED
+    assert asks(b"governed") is TopicKind.GOVERNED
     assert asks(b"not legal!") == Missing(Fact.LEADER, b"not legal!"), "it cannot have one"
 
 
