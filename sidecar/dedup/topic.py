@@ -70,6 +70,8 @@ class TopicIds:
         """How often snapshots are due, by the topic's settings."""
         self.unprotected: str | None = None
         """Why compaction may take ids before a snapshot has them; None if it may not."""
+        self.protected_ms = 0
+        """The min.compaction.lag.ms that was seen to since the topic is served here."""
         self.is_urged = False
         """Whether a snapshot of every changed partition is wanted now."""
         self.partitions: dict[int, PartitionIds] = {}
@@ -100,6 +102,7 @@ class TopicIds:
         if not self._snapshots.is_of(topic_id):
             self.partitions.clear()
         self.renewed(stamp)
+        self.protected_ms = 0
         self._turn += 1
         self._writers = names
         self.is_begun = True

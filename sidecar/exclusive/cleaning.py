@@ -4,10 +4,11 @@ Compaction must leave records alone until a snapshot has their ids: min.compacti
 is raised (KIP-58), never lowered, and stays if the topic loses its policy. Retention sets how often snapshots are due.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
-from sidecar.dedup.cleaning import LAG, SETTINGS, Cleaning, lag_needed
+from sidecar.cluster.upstream import KafkaUpstream
+from sidecar.dedup.cleaning import LAG, LAG_MS, SETTINGS, Cleaning, lag_needed
 from sidecar.exclusive.partitions import Topic
 from sidecar.fencing.expiry import KeepAlive, read_keep_alives
 from sidecar.protocol.caller import Upstream
@@ -18,14 +19,14 @@ from sidecar.telemetry.ownership_reports import OwnershipReports
 _TOPICS_PER_CALL: Final = 500
 
 
-async def read_cleaning(upstream: Upstream, topics: Sequence[str]) -> dict[str, Cleaning]:
+async def read_cleaning(upstream: KafkaUpstream, topics: Sequence[str]) -> dict[str, Cleaning]:
     """Return the settings by which Kafka deletes records of these topics; without those that it does not describe.
     Raises `UpstreamError`.
     """
     found: dict[str, Cleaning] = {}
     for start in range(0, len(topics), _TOPICS_PER_CALL):
         asked = tuple(Resource(ConfigResource.TOPIC, topic) for topic in topics[start : start + _TOPICS_PER_CALL])
-        answers = await upstream.call(None, DescribeConfigs(asked, SETTINGS))
+        answers = await upstream.ask_any(DescribeConfigs(asked, SETTINGS))
         found |= {each.name: Cleaning.of(answer.values) for each, answer in answers.items() if not answer.error}
     return found
 
@@ -35,19 +36,25 @@ def needed(terms: KeepAlive) -> int:
     return lag_needed(float("inf") if terms.stamped else terms.oldest, terms.interval)
 
 
-async def protect_ids(upstream: Upstream, topics: Iterable[Topic], hooks: OwnershipReports) -> None:
+def is_unprotected(topic: Topic) -> bool:
+    """Whether a topic has ids, and it was not seen to for how long compaction leaves them alone since it is served."""
+    return topic.ids is not None and topic.ids.protected_ms < needed(topic.upkeep.terms)
+
+
+async def protect_ids(upstream: KafkaUpstream, topics: Iterable[Topic], hooks: OwnershipReports) -> None:
     """Read the cleaning of those topics that have ids; raise min.compaction.lag.ms and set the pace of snapshots. If
     Kafka refuses to raise it, snapshots are due every second. Raises `UpstreamError`.
     """
     with_ids = {topic.name: topic for topic in topics if topic.ids is not None}
-    for name, cleaning in (await read_cleaning(upstream, list(with_ids))).items() if with_ids else ():
-        topic = with_ids[name]
-        least, ids = needed(topic.upkeep.terms), topic.ids
+    found = await read_cleaning(upstream, list(with_ids)) if with_ids else {}
+    for name, topic in with_ids.items():
+        least, ids, cleaning = needed(topic.upkeep.terms), topic.ids, found.get(name)
         if ids is None:
             continue
-        problem = await _raise_lag(upstream, name, cleaning, least, hooks)
-        ids.unprotected = problem
-        ids.pace = cleaning.pace(least if problem else 0)
+        if cleaning is not None:
+            ids.unprotected = await _raise_lag(upstream, name, cleaning, least, hooks)
+            ids.pace = cleaning.pace(least if ids.unprotected else 0)
+        ids.protected_ms = least
 
 
 async def _raise_lag(
@@ -69,15 +76,23 @@ async def _raise_lag(
     return problem
 
 
-async def raise_lags(upstream: Upstream, topics: Sequence[str], hooks: OwnershipReports) -> list[str]:
-    """Raise min.compaction.lag.ms of these topics, which get ids, before anything is written to them. Return what was
-    done, or could not be. Raises as `read_keep_alives`.
+async def raise_lags(upstream: KafkaUpstream, topics: Sequence[str], hooks: OwnershipReports) -> list[str]:
+    """Raise min.compaction.lag.ms of these topics, which get ids, before anything is written to them: at once to what
+    all need, then to what their settings require, which takes an answer of every broker. Return what was done, or could
+    not be. Raises as `read_keep_alives`.
     """
-    found: list[str] = []
-    terms = await read_keep_alives(upstream, topics) if topics else {}
-    for name, cleaning in (await read_cleaning(upstream, list(terms))).items() if terms else ():
-        least = needed(terms[name])
-        if cleaning.lacks_lag(least):
-            done = f"{name} is compacted: its {LAG} was raised from {cleaning.lag_ms} to {least}"
-            found.append(await _raise_lag(upstream, name, cleaning, least, hooks) or done)
+    if not topics:
+        return []
+    found = await _raise_lags(upstream, dict.fromkeys(topics, LAG_MS), hooks)
+    least = {name: needed(terms) for name, terms in (await read_keep_alives(upstream, topics)).items()}
+    found |= await _raise_lags(upstream, {name: each for name, each in least.items() if each > LAG_MS}, hooks)
+    return list(found.values())
+
+
+async def _raise_lags(upstream: KafkaUpstream, least: Mapping[str, int], hooks: OwnershipReports) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for name, cleaning in (await read_cleaning(upstream, list(least))).items():
+        if cleaning.lacks_lag(least[name]):
+            done = f"{name} is compacted: its {LAG} was raised from {cleaning.lag_ms} to {least[name]}"
+            found[name] = await _raise_lag(upstream, name, cleaning, least[name], hooks) or done
     return found

@@ -1,20 +1,21 @@
 """Keeps the fences of a node's topics alive, by time and by event, and checks which writers the leaders remember.
 
 `upkeep` decides for each topic what is due and how old records may be; the settings are read here, once a minute for
-all topics.
+all topics. Each chore is a task of its own: a broker that is silent for a whole request timeout holds up only the chore
+that asks it, and neither a fence that is due nor ids that compaction may take.
 """
 
 import asyncio
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final, TypeAlias
 
 from metadata import MetadataUnavailable
 from sidecar.changelog import FAILURES
 from sidecar.cluster.upstream import KafkaUpstream
-from sidecar.exclusive.cleaning import protect_ids
+from sidecar.exclusive.cleaning import is_unprotected, protect_ids
 from sidecar.exclusive.fence_watch import WATCH_S, FenceWatch
 from sidecar.exclusive.governed_topics import GovernedTopics
 from sidecar.exclusive.partitions import Topic
@@ -37,6 +38,7 @@ _LOOK_S: Final = 5.0
 """How often leaders are asked what they remember of writers whose headers were believed."""
 _GONE_S: Final = 30.0
 """How long a topic has to be unknown to count as deleted: a broker may not know a new one yet."""
+_Chore: TypeAlias = Callable[[list[Topic]], Coroutine[Any, Any, None]]
 
 
 @dataclass(eq=False)
@@ -51,10 +53,10 @@ class Keeper:
     _failed: Callable[[str, BaseException], None]
     _of_brokers: KeepAlive | None = None
     _watch: FenceWatch = field(init=False)
-    _watching: bool = False
+    _busy: set[_Chore] = field(default_factory=set[_Chore])
     _watched_at: float = -math.inf
-    _looking: bool = False
     _looked_at: float = -math.inf
+    _protected_at: float = -math.inf
     _read_at: float = -math.inf
     _unknown_since: dict[str, float] = field(default_factory=dict[str, float])
     _asked: set[str] = field(default_factory=set[str])
@@ -68,50 +70,54 @@ class Keeper:
         """Renew fences that are due, until cancelled."""
         while True:
             topics = self._governed.kept_topics()
-            await self._read(topics)
             for topic in topics:
                 if topic.name not in self._under_way and topic.upkeep.is_due(topic.upkeep.now()):
                     self._under_way.add(topic.name)
                     self._tasks.start(self._renew(topic))
-            self._look_soon(topics)
-            self._watch_soon(topics)
+            self._begin_chores(topics)
             shortest = min((topic.upkeep.terms.interval for topic in topics), default=math.inf)
             await asyncio.sleep(max(_SHORTEST_TICK_S, min(_LONGEST_TICK_S, shortest / 16)))
 
-    def _look_soon(self, topics: list[Topic]) -> None:
+    def _begin_chores(self, topics: list[Topic]) -> None:
         now = asyncio.get_running_loop().time()
-        if self._looking or now - self._looked_at < _LOOK_S:
-            return
-        self._looked_at = now
-        wanted = [topic for topic in topics if topic.upkeep.wants_look]
-        if wanted:
-            self._looking = True
-            self._tasks.start(self._look(wanted))
+        if any(map(is_unprotected, topics)) or now - self._protected_at >= _READ_S:
+            self._begin(self._protect, topics)
+        if self._of_brokers is None or self._is_old(topics):
+            self._begin(self._read, topics)
+        if self._look not in self._busy and now - self._looked_at >= _LOOK_S:
+            self._looked_at = now
+            if wanted := [topic for topic in topics if topic.upkeep.wants_look]:
+                self._begin(self._look, wanted)
+        if (fenced := [topic for topic in topics if topic.upkeep.fenced_from]) and now - self._watched_at >= WATCH_S:
+            self._begin(self._watch_all, fenced)
 
-    def _watch_soon(self, topics: list[Topic]) -> None:
-        now = asyncio.get_running_loop().time()
-        fenced = [topic for topic in topics if topic.upkeep.fenced_from]
-        if fenced and not self._watching and now - self._watched_at >= WATCH_S:
-            self._watching = True
-            self._tasks.start(self._watch_all(fenced))
+    def _begin(self, chore: _Chore, topics: list[Topic]) -> None:
+        """Do it beside everything else, unless it is under way."""
+        if chore not in self._busy:
+            self._busy.add(chore)
+            self._tasks.start(self._do(chore, topics))
+
+    async def _do(self, chore: _Chore, topics: list[Topic]) -> None:
+        try:
+            await chore(topics)
+        except (UpstreamError, KafkaError, FencingRefusedError, TimeoutError) as error:
+            self._failed(topics[0].name, error)
+        finally:
+            self._busy.discard(chore)
 
     async def _watch_all(self, topics: list[Topic]) -> None:
         try:
             await self._watch.round(topics)
-        except (UpstreamError, KafkaError, FencingRefusedError, TimeoutError) as error:
-            self._failed(topics[0].name, error)
         finally:
-            self._watching, self._watched_at = False, asyncio.get_running_loop().time()
+            self._watched_at = asyncio.get_running_loop().time()
 
     async def _look(self, topics: list[Topic]) -> None:
         try:
             await self.look(topics)
-        except (UpstreamError, KafkaError, FencingRefusedError, TimeoutError) as error:
+        except (UpstreamError, KafkaError, FencingRefusedError, TimeoutError):
             for topic in topics:
                 topic.upkeep.wrote()
-            self._failed(topics[0].name, error)
-        finally:
-            self._looking = False
+            raise
 
     async def look(self, topics: list[Topic]) -> None:
         """Compare the times that leaders remember with the believed headers. Raises as `Witness.producers`."""
@@ -130,6 +136,13 @@ class Keeper:
                     message = f"records in {place} are older than their header said; the fence is renewed"
                     self._failed(topic.name, KafkaError(ErrorCode.INVALID_TIMESTAMP, message))
 
+    async def _protect(self, topics: list[Topic]) -> None:
+        """Keep compaction from the ids of topics: once a minute, and at once if a topic is new here. By what is known
+        of the brokers' settings so far: those only tune how much it takes. If it fails: again with the next tick.
+        """
+        await protect_ids(self._upstream, topics, self._governed.env.hooks)
+        self._protected_at = asyncio.get_running_loop().time()
+
     async def _read(self, topics: list[Topic]) -> None:
         """Read the settings of brokers and topics: once a minute, and at once if a topic is new here."""
         now = asyncio.get_running_loop().time()
@@ -137,35 +150,34 @@ class Keeper:
             with suppress(UpstreamError, KafkaError, TimeoutError):  # asked again with the next tick
                 self._of_brokers = await read_broker_keep_alive(self._upstream)
                 self._governed.assume(self._of_brokers)
-        names = [topic.name for topic in topics]
-        if not names or (now - self._read_at < _READ_S and self._asked.issuperset(names)):
+        if not self._is_old(topics):
             return
+        names = [topic.name for topic in topics]
+        self._read_at, self._asked = now, set(names)
         try:
             terms = await read_keep_alives(self._upstream, names)
-        except (UpstreamError, TimeoutError) as error:
-            self._failed(names[0], error)
-            with suppress(UpstreamError, TimeoutError):  # compaction does not wait for a broker that is away
-                await protect_ids(self._upstream, topics, self._governed.env.hooks)
-            return
+        except (UpstreamError, TimeoutError):
+            self._asked.clear()
+            raise
         except KafkaError as error:  # this node may not see them
             self._failed(names[0], error)
             terms = dict.fromkeys(names, self._of_brokers or DEFAULT_KEEP_ALIVE)
-        self._read_at, self._asked = now, set(names)
         self._upstream.refresh_soon({name.encode() for name in names})  # a lane sees a topic that was created anew
         for topic in topics:
             if topic.name in terms:
                 topic.upkeep.read(terms[topic.name])
-        try:
-            await protect_ids(self._upstream, topics, self._governed.env.hooks)
-        except (UpstreamError, TimeoutError) as error:
-            self.read_soon()  # compaction does not wait for a minute
-            self._failed(names[0], error)
         self._unknown_since = {name: self._unknown_since.get(name, now) for name in names if name not in terms}
         self._governed.gone({name for name, since in self._unknown_since.items() if now - since >= _GONE_S})
+
+    def _is_old(self, topics: list[Topic]) -> bool:
+        """Whether the settings of topics have to be read."""
+        is_late = asyncio.get_running_loop().time() - self._read_at >= _READ_S
+        return bool(topics) and (is_late or not self._asked.issuperset(topic.name for topic in topics))
 
     def read_soon(self) -> None:
         """Read the settings at the next tick: those of a topic were changed."""
         self._asked.clear()
+        self._protected_at = -math.inf
 
     async def _renew(self, topic: Topic) -> None:
         try:

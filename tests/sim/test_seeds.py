@@ -70,6 +70,7 @@ REMOVED = {
     350: ("records deleted", "a fence's marker is deleted"),
     410: ("answers compared", "two replicas clean a marker, each at its own moment"),
     492: ("broker_killed", "brokers are away while a node has to protect ids from compaction"),
+    1133: ("path cut", "a node has to protect ids from compaction, and one broker is silent to it"),
     5274: ("node frozen", "all nodes stand still when a topic with ids would be compacted: no node could survive that"),
 }
 """Plain seeds that find the mutants of what is removed (`mutants/removals.py`): what takes effect in them, and what is

@@ -9,7 +9,7 @@ import pytest
 
 from metadata.errors import MetadataUnavailable
 from sidecar.dedup import recovery
-from sidecar.dedup.cleaning import SNAPSHOT_S, Pace
+from sidecar.dedup.cleaning import LAG_MS, SNAPSHOT_S, Pace
 from sidecar.dedup.snapshots import Saved
 from sidecar.network.aside import Opened
 from sidecar.protocol import limits
@@ -917,3 +917,11 @@ async def test_a_clock_that_may_be_wrong_makes_no_name_used(world: World) -> Non
     node.changelog.clock.is_confirmed = False
     await node.ids.forget_gone()
     assert list(node.ids.of(0).marks) == [before]
+
+
+async def test_a_topic_that_is_taken_over_again_is_protected_from_compaction_again(world: World) -> None:
+    """Somebody else served it meanwhile, or it was created anew."""
+    node = await world.serving()
+    node.ids.protected_ms = LAG_MS
+    await node.serve()
+    assert node.ids.protected_ms == 0

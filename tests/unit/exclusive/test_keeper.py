@@ -11,6 +11,7 @@ import pytest
 
 from sidecar.changelog import View
 from sidecar.exclusive import keeper as module
+from sidecar.exclusive.cleaning import needed
 from sidecar.exclusive.keeper import Keeper
 from sidecar.fencing.expiry import DEFAULT_KEEP_ALIVE, KeepAlive
 from sidecar.network.tasks import Tasks
@@ -35,6 +36,7 @@ class Topic:
         self.name, self.upkeep = name, self
         self.terms = SLOW
         self.fenced_from: dict[int, int] = {}
+        self.ids = SimpleNamespace(protected_ms=0)
         self.fenced_at, self.cause = -1.0, None
         self.due = self.wants_look = self.is_slow = False
         self.error: Exception | None = None
@@ -84,8 +86,9 @@ class Node:
         self.terms: Any = {topic.name: SLOW for topic in topics}
         self.of_brokers: Any = SHORT
         self.read_at: list[float] = []
+        self.reading_takes_s = 0.0
         self.protects: list[Exception] = []
-        self.protected = 0
+        self.protected: list[tuple[float, list[str]]] = []
         self.rounds: list[list[str]] = []
         self.round_error: Exception | None = None
         self.failures: list[tuple[str, str]] = []
@@ -120,14 +123,17 @@ class Node:
 
     async def _read_keep_alives(self, _: Any, names: list[str]) -> dict[str, KeepAlive]:
         self.read_at.append(now())
+        await asyncio.sleep(self.reading_takes_s)
         if isinstance(self.terms, Exception):
             raise self.terms
         return {name: self.terms[name] for name in names if name in self.terms}
 
-    async def _protect_ids(self, *_: Any) -> None:
-        self.protected += 1
+    async def _protect_ids(self, _upstream: Any, topics: list[Any], _hooks: Any) -> None:
+        self.protected.append((now(), [topic.name for topic in topics]))
         if self.protects:
             raise self.protects.pop()
+        for topic in topics:
+            topic.ids.protected_ms = needed(topic.terms)
 
     async def _round(self, topics: list[Topic]) -> None:
         self.rounds.append([topic.name for topic in topics])
@@ -223,10 +229,55 @@ def test_settings_that_cannot_be_read_now_are_read_with_the_next_tick(play: Any)
     node = play(2.5, Topic("orders"), terms=AWAY)
     assert (len(node.read_at), node.topics[0].readings, node.gone) == (3, [], [])
     assert node.failures == [("orders", "away")] * 3
-    assert node.protected == 3, "compaction does not wait for a broker that is away"
-    node = play(2.5, Topic("orders"), protects=[AWAY])
-    assert (len(node.read_at), len(node.failures)) == (2, 1), "compaction does not wait for a minute"
     assert play(2.5).read_at == []
+
+
+def test_settings_that_were_changed_while_they_are_read_are_read_again(play: Any) -> None:
+    async def story(node: Node) -> None:
+        await asyncio.sleep(1)
+        node.keeper.read_soon()
+
+    assert play(9, Topic("orders"), story=story, reading_takes_s=3.0).read_at == [0, 3]
+
+
+def test_a_silent_broker_holds_up_neither_fences_nor_the_protection_of_ids(play: Any) -> None:
+    """Its settings are asked for half a minute: a fence that a leader forgot is renewed at once, and so are the ids of
+    topics kept from compaction that are taken over then.
+    """
+    first, later = Topic("first"), Topic("later")
+
+    async def story(node: Node) -> None:
+        await asyncio.sleep(10.5)
+        node.topics.append(later)
+        first.due = True
+
+    node = play(10, first, story=story, reading_takes_s=30.0, terms=AWAY)
+    assert node.read_at == [0]
+    assert node.protected == [(0, ["first"]), (11, ["first", "later"])]
+    assert first.renewed == [11]
+
+
+def test_ids_are_protected_once_a_minute_and_at_once_where_they_were_not_or_for_too_short(play: Any) -> None:
+    topic = Topic("orders")
+
+    async def story(node: Node) -> None:
+        await asyncio.sleep(10.5)
+        topic.terms = KeepAlive(86_400.0, "longer", oldest=7 * 86_400.0)
+        await asyncio.sleep(10)
+        topic.ids = SimpleNamespace(protected_ms=0)
+        await asyncio.sleep(10)
+        node.keeper.read_soon()
+
+    node = play(61, topic, story=story)
+    assert [at for at, _ in node.protected] == [0, 11, 21, 31, 91]
+
+
+def test_ids_that_could_not_be_protected_are_tried_again_with_the_next_tick(play: Any) -> None:
+    """Not a minute later: the cleaner may come meanwhile."""
+    node = play(4.5, Topic("orders"), protects=[AWAY, AWAY])
+    assert [at for at, _ in node.protected] == [0, 1, 2]
+    assert node.failures == [("orders", "away")] * 2
+    assert node.read_at == [0]
 
 
 def test_a_topic_counts_as_deleted_when_kafka_has_not_known_it_for_half_a_minute(play: Any) -> None:

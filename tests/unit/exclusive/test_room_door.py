@@ -15,11 +15,13 @@ import pytest
 
 from metadata.ownership import AccessMode
 from sidecar.changelog import Kind
+from sidecar.dedup.cleaning import LAG_MS
 from sidecar.exclusive import cleaning, forgetting
 from sidecar.exclusive.producing import ProducingState
 from sidecar.fencing.expiry import KeepAlive
 from sidecar.network.aside import Allowance
 from sidecar.policy.policies import PolicyFields, Scope
+from sidecar.protocol.caller import CallTimeoutError
 from sidecar.protocol.calls.admin import AlterTopicConfig, ConfigResource, DescribeConfigs, Described, Outcome, Resource
 from sidecar.protocol.errors import ErrorCode
 from sidecar.protocol.produce import ProducePart, ProduceResult
@@ -364,13 +366,14 @@ class Configs:
         self.reported: list[tuple[Any, ...]] = []
         self.asked: Callable[[], None] = lambda: None
 
+    async def ask_any(self, request: DescribeConfigs) -> Any:
+        self.asked()
+        return {
+            each: Described(0 if each.name in self.topics else 3, None, self.topics.get(each.name, {}))
+            for each in request.resources
+        }
+
     async def call(self, _broker: None, request: Any) -> Any:
-        if isinstance(request, DescribeConfigs):
-            self.asked()
-            return {
-                each: Described(0 if each.name in self.topics else 3, None, self.topics.get(each.name, {}))
-                for each in request.resources
-            }
         assert isinstance(request, AlterTopicConfig)
         self.raised.append((request.topic, request.name, request.value))
         return Outcome(self.refuses, None)
@@ -383,7 +386,7 @@ class Configs:
 
 
 def governed(name: str, terms: KeepAlive, *, ids: bool = True) -> Any:
-    its = SimpleNamespace(unprotected="?", pace=None) if ids else None
+    its = SimpleNamespace(unprotected="?", pace=None, protected_ms=0) if ids else None
     return SimpleNamespace(name=name, ids=its, upkeep=SimpleNamespace(terms=terms))
 
 
@@ -403,8 +406,10 @@ async def test_compaction_leaves_records_alone_for_as_long_as_ids_need_it(refuse
     topics = [governed(name, terms) for name in ("low", "high", "plain", "gone")]
     topics.append(governed("without", terms, ids=False))
     found: Any = brokers
+    assert [cleaning.is_unprotected(topic) for topic in topics] == [True] * 4 + [False]
     await cleaning.protect_ids(found, topics, found)
     low, high, plain, gone, _ = topics
+    assert not any(map(cleaning.is_unprotected, topics))
     assert brokers.raised == [("low", "min.compaction.lag.ms", str(needs))]
     assert (high.ids.unprotected, plain.ids.unprotected, gone.ids.unprotected) == (None, None, "?")
     ((kind, name, *_),) = brokers.reported
@@ -444,3 +449,27 @@ async def test_the_lag_of_topics_that_get_ids_is_raised_before_anything_is_writt
     assert said in done
     assert await cleaning.raise_lags(found, ["plain"], found) == []
     assert await cleaning.raise_lags(found, [], found) == []
+
+
+async def test_the_lag_is_raised_before_all_brokers_have_said_how_far(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """One of them may be silent for as long as a request may take."""
+    terms: list[KeepAlive] = []
+
+    async def read(_: Any, names: list[str]) -> dict[str, KeepAlive]:
+        if not terms:
+            raise CallTimeoutError("silent")
+        return dict.fromkeys(names, terms[0])
+
+    monkeypatch.setattr(cleaning, "read_keep_alives", read)
+    brokers = Configs({"low": {"cleanup.policy": "compact", "min.compaction.lag.ms": "5"}})
+    found: Any = brokers
+    with pytest.raises(CallTimeoutError):
+        await cleaning.raise_lags(found, ["low"], found)
+    assert brokers.raised == [("low", "min.compaction.lag.ms", str(LAG_MS))]
+    terms.append(KeepAlive(3_600.0, "x", oldest=3 * 86_400.0))
+    brokers.raised.clear()
+    (done,) = await cleaning.raise_lags(found, ["low"], found)
+    assert [value for _, _, value in brokers.raised] == [str(LAG_MS), str(cleaning.needed(terms[0]))]
+    assert f"to {cleaning.needed(terms[0])}" in done

@@ -20,7 +20,7 @@ from sidecar.exclusive.keeper import Keeper
 from sidecar.fencing.expiry import KeepAlive, keep_alive
 from sidecar.forwarder.outcome import Outcome
 from sidecar.protocol.batch import HEADER_BYTES
-from sidecar.protocol.caller import TopicLayout, UpstreamError
+from sidecar.protocol.caller import TopicLayout
 from sidecar.takeover.slots import SlotScope
 from sidecar.writing.upkeep import Cause, Renewal, Upkeep, Watched, renew_fence
 from tests.kafka.exclusive.producers import batch_of
@@ -187,33 +187,6 @@ async def test_a_fence_that_cannot_be_renewed_as_redis_is_away_is_tried_again() 
     await keeper._renew(cast(Any, topic))
     assert told == [("orders", away)]
     assert not topic.upkeep.is_due(topic.upkeep.now())
-
-
-async def test_ids_that_could_not_be_protected_from_compaction_are_tried_again_with_the_next_tick(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Not a minute later: the cleaner may come meanwhile."""
-    tried: list[list[str]] = []
-    told: list[str] = []
-
-    async def read(_: object, names: list[str]) -> dict[str, KeepAlive]:
-        return dict.fromkeys(names, terms())
-
-    async def protect(_: object, topics: list[Any], hooks: object) -> None:
-        tried.append([topic.name for topic in topics])
-        if len(tried) == 1:
-            raise UpstreamError("the leader is away")
-
-    monkeypatch.setattr("sidecar.exclusive.keeper.read_keep_alives", read)
-    monkeypatch.setattr("sidecar.exclusive.keeper.protect_ids", protect)
-    upstream = SimpleNamespace(refresh_soon=lambda names: None)
-    governed = SimpleNamespace(env=SimpleNamespace(hooks=None), gone=lambda names: None)
-    failed = cast(Any, lambda name, error: told.append(name))
-    keeper = Keeper(cast(Any, upstream), cast(Any, None), cast(Any, governed), failed, terms())
-    for _ in range(3):
-        await keeper._read([cast(Any, SimpleNamespace(name="orders", upkeep=new()))])
-    assert tried == [["orders"]] * 2
-    assert told == ["orders"]
 
 
 def test_records_that_cannot_be_read_are_refused_for_good() -> None:
