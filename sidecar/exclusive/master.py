@@ -10,7 +10,9 @@ from sidecar.changelog import FAILURES, MASTER_SLOT, Entry, Kind, Record, SlotNa
 from sidecar.dedup.topic import TopicIds
 from sidecar.exclusive.environment import Environment
 from sidecar.exclusive.policy_ids import PolicyIds, begin_ids
+from sidecar.exclusive.resource import Resource
 from sidecar.fencing.slot import WriterSlot
+from sidecar.ownership.step import EpochLost, Loss
 from sidecar.protocol.caller import FencedError
 from sidecar.protocol.errors import ErrorCode, KafkaError
 from sidecar.protocol.ids import Offset, Stamp
@@ -31,8 +33,12 @@ class MasterSlot:
     `idle`: partitions of which nothing is under way any more since this was looked at last.
     """
 
-    def __init__(self, name: str, environment: Environment, policy_ids: PolicyIds) -> None:
+    def __init__(
+        self, name: str, environment: Environment, policy_ids: PolicyIds, partitions: Mapping[int, Resource]
+    ) -> None:
+        """`partitions`: those with a state, by number, as they come and go."""
         self.name = name
+        self._partitions = partitions
         self.serving = False
         self.upkeep = Upkeep(environment.terms, environment.changelog.clock)
         self.policy_ids = policy_ids
@@ -88,11 +94,19 @@ class MasterSlot:
         if ids is not self.ids:
             raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"the policy of {self.name} changed meanwhile")
         self._taken = taken
+        self._end_former(taken)
         if ids is not None:
             begin_ids(ids, taken, self._env.changelog.view)
         self._slots = dict(taken.others)
         self.upkeep.kept(began, taken.fenced_from)
         return taken
+
+    def _end_former(self, taken: TakenSlot) -> None:
+        """Let nobody write who began in a former topic of this name: its sequence ids say nothing about this one."""
+        for part in self._partitions.values():
+            epoch = part.writer.epoch
+            if epoch is not None and epoch.taken.topic_id != taken.topic_id:
+                part.tell(EpochLost(Loss.POLICY))
 
     async def remove_owners(self) -> None:
         """Fence all slots of a topic that lost its policy, then release the owners of its partitions, under the master

@@ -38,8 +38,8 @@ class PartitionedTopic:
         self.is_dropped = False
         """As of `GovernedTopic`."""
         ids = PolicyIds(name, environment, self._is_live, self.fence_wanted, by_partition=True)
-        self.master = MasterSlot(name, environment, ids)
         self.partitions: dict[int, GovernedTopic] = {}
+        self.master = MasterSlot(name, environment, ids, self.partitions)
         self._env = environment
         for entry in environment.changelog.view.of_topic(name):
             index = _partition_of(entry.key)

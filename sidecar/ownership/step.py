@@ -250,7 +250,7 @@ class Loss(Enum):
     FENCED = "Kafka refuses it, or has forgotten it"
     DOUBT = "the outcome of a batch is unknown, and so is the next sequence, until a fence"
     IDS = "the outcome of a batch with a sequence id is unknown until a fence"
-    POLICY = "sequence ids begin or end: only a fence shows everything that was written without or with them"
+    POLICY = "sequence ids begin or end, or it is another topic's: only a fence shows everything that was written"
 
 
 class EpochLost(NamedTuple):

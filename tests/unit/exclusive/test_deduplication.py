@@ -198,6 +198,21 @@ async def test_what_a_session_was_refused_in_anothers_partition_is_no_business_o
     assert await world.ids(topic, 1) == [1, 2]
 
 
+async def test_an_id_of_the_former_topic_is_no_reason_to_drop_a_record_once_another_partition_met_the_new_one(
+    room: Room, world: World
+) -> None:
+    """An owner that had not written since went on with what it knew of the former topic: acknowledged, and lost."""
+    topic = await world.govern(room, deduplication=True, scope=Scope.PARTITION)
+    first, second = room.connect("shipping"), room.connect("billing")
+    assert (await write(first, topic, 1, partition=0))[0] == 0
+    assert (await write(second, topic, 1, partition=1))[0] == 0
+    await world.create_anew(topic)
+    rival = room.connect("rival;mode=exclusive_with_fencing")
+    await until(lambda: rival.send_ids(topic, [1], partition=0, sequence=0))  # its takeover finds the new topic
+    await until(lambda: second.send_ids(topic, [1], partition=1, sequence=1))  # its application repeats it
+    assert await world.ids(topic, 1) == [1]
+
+
 @pytest.mark.parametrize(
     ("mode", "plain"), [(AccessMode.EXCLUSIVE, False), (AccessMode.SHARED, True)], ids=["owner", "plain beside others"]
 )
