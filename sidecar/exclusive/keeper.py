@@ -84,7 +84,7 @@ class Keeper:
             self._begin(self._protect, topics)
         if self._of_brokers is None or self._is_old(topics):
             self._begin(self._read, topics)
-        if self._look not in self._busy and now - self._looked_at >= _LOOK_S:
+        if now - self._looked_at >= _LOOK_S:
             self._looked_at = now
             if wanted := [topic for topic in topics if topic.upkeep.wants_look]:
                 self._begin(self._look, wanted)

@@ -103,7 +103,8 @@ class Node:
             kept_topics=lambda: self.topics, assume=self.assumed.append, gone=self.gone.append,
             env=SimpleNamespace(hooks=hooks, changelog=SimpleNamespace(view=self.view)),
         )  # fmt: skip
-        upstream: Any = SimpleNamespace(refresh_soon=lambda _: None, layout=self._layout)
+        self.refreshed: list[set[bytes]] = []
+        upstream: Any = SimpleNamespace(refresh_soon=self.refreshed.append, layout=self._layout)
         self.crashes: list[BaseException] = []
         self.tasks = Tasks(self.crashes.append)
         self.keeper = Keeper(
@@ -214,6 +215,7 @@ def test_settings_are_read_once_a_minute_and_when_a_topic_is_new_or_they_were_ch
     assert [round(each) for each in node.read_at] == [0, 10, 21, 81]
     assert (set(first.readings), set(later.readings), node.assumed) == ({SLOW}, {SHORT}, [SHORT])
     assert (node.gone[-1], node.failures) == (set(), [])
+    assert node.refreshed == [{b"first"}, *[{b"first", b"later"}] * 3], "one may have been created anew"
 
 
 @pytest.mark.parametrize("of_brokers", [SHORT, AWAY])
@@ -229,7 +231,8 @@ def test_settings_that_cannot_be_read_now_are_read_with_the_next_tick(play: Any)
     node = play(2.5, Topic("orders"), terms=AWAY)
     assert (len(node.read_at), node.topics[0].readings, node.gone) == (3, [], [])
     assert node.failures == [("orders", "away")] * 3
-    assert play(2.5).read_at == []
+    node = play(2.5)
+    assert (node.read_at, node.assumed) == ([], [SHORT]), "new topics have what brokers require from the beginning"
 
 
 def test_settings_that_were_changed_while_they_are_read_are_read_again(play: Any) -> None:
@@ -340,6 +343,19 @@ def test_leaders_are_asked_what_they_remember_of_the_topics_writers(play: Any, m
     assert (topic.notes, topic.newest) == (["asked"], [9, 1]), "others' times say nothing"
     assert len(node.failures) == 1
     assert "older than their header said" in node.failures[0][1]
+
+
+def test_leaders_are_asked_every_five_seconds_while_clients_write(play: Any) -> None:
+    topic = Topic("orders")
+
+    async def story(node: Node) -> None:
+        for _ in range(60):
+            topic.wants_look = True
+            await asyncio.sleep(0.2)
+
+    node = play(0, topic, story=story, producers=AWAY)
+    assert topic.notes == ["asked", "wrote"] * 3
+    assert node.failures == [("orders", "away")] * 3
 
 
 def test_leaders_that_cannot_be_asked_are_asked_again(play: Any) -> None:
