@@ -228,8 +228,8 @@ def doubled(evidence: Evidence) -> Iterator[str]:
     """What an idempotent session sent once stands there once; a plain one's only where it was sent again in doubt.
 
     Where a policy ends, what was in doubt under it is sent again to Kafka as an ordinary record. A client that raises
-    its own epoch while a batch is in doubt, as librdkafka does where another partition is refused, and Java where the
-    batch in front is, sends that one anew: only ids show Kafka's log, and a node, that they are the same.
+    its own epoch while a batch is in doubt, as librdkafka does where another partition is refused, and Java where
+    another batch is, sends that one anew: only ids show Kafka's log, and a node, that they are the same.
     """
     for sent in evidence.ledger.sent:
         copies = evidence.fenced(sent)

@@ -106,7 +106,7 @@ class Batch:
     in_flight: bool = False
     failures: int = 0
     is_dragged: bool = False
-    """Its epoch was raised, after an attempt, because of another partition, or of a batch in front that was refused."""
+    """Its epoch was raised, after an attempt, because of another partition, or of a batch that was refused."""
 
 
 @dataclass(slots=True, eq=False)
@@ -527,14 +527,22 @@ class Producer:
                 self._raise_epoch(lane)
 
     def _give_up(self, lane: Lane, batch: Batch, code: int, *, is_fatal: bool = False) -> None:
-        """Report the failure to the application; that of all batches where the producer ends by it."""
+        """Report the failure to the application; that of all batches where the producer ends by it.
+
+        Otherwise the batches under way are numbered anew, whatever became of them (`TxnPartitionMap
+        .startSequencesAtBeginning`). Those in front were not refused. Of those behind, one may be in the log only
+        where a node refused, as it takes the sequences for used; Kafka answers 45 to them.
+        """
+        in_front = lane.batches.index(batch)
         lane.batches.remove(batch)
         for record in batch.records:
             self._failed(record, code)
         if is_fatal or code in self.library.fatal:
             self._end_by(code)
         elif self.library.idempotent and self.library.raises in ("partition", "producer") and batch.sequence >= 0:
-            self._raise_epoch(lane, drags=code in REFUSED)
+            for each in list(lane.batches)[: None if code in REFUSED else in_front]:
+                each.is_dragged |= each.attempts > 0
+            self._raise_epoch(lane)
 
     def _end_by(self, code: int) -> None:
         self.fatal = code
@@ -565,19 +573,20 @@ class Producer:
             lane.unresolved = False
             self._raise_epoch(lane)
 
-    def _raise_epoch(self, lane: Lane, *, drags: bool = False) -> None:
-        """A new epoch without asking anybody (KIP-360 in Java): sequences begin at 0. `drags`: none of the batches of
-        the lane is the reason. Java numbers those under way anew too (`TxnPartitionMap.startSequencesAtBeginning`): a
-        node takes the sequences of a refused batch for used, so the next one may be in the log.
+    def _raise_epoch(self, lane: Lane) -> None:
+        """A new epoch without asking anybody (KIP-360 in Java), or behind the last one a new producer id: sequences
+        begin at 0. The lane is the reason, and for what is under way in others there is none.
         """
-        if self.epoch >= _EPOCHS - 2 and not self.library.wraps:
-            self.producer_id, self.epoch = -1, 0
+        is_last = self.epoch >= _EPOCHS - 2 and not self.library.wraps
+        lanes = list(self._lanes.values()) if is_last or self.library.raises == "producer" else [lane]
+        for batch in (batch for each in lanes if each is not lane for batch in each.batches):
+            batch.is_dragged |= batch.attempts > 0
+        if is_last:
+            self.producer_id, self.epoch = -1, 0  # `_initialise` does the rest
             return
         self.epoch = (self.epoch + 1) % _EPOCHS
-        for each in self._lanes.values() if self.library.raises == "producer" else [lane]:
+        for each in lanes:
             self._restart(each)
-            for batch in each.batches if drags or each is not lane else ():
-                batch.is_dragged |= batch.attempts > 0
 
     def _restart(self, lane: Lane) -> None:
         lane.epoch, lane.next_sequence, lane.acknowledged = self.epoch, 0, -1

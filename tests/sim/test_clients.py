@@ -22,17 +22,36 @@ def test_librdkafka_wraps_its_epoch_and_java_asks_for_another_producer_id(
     assert (producer.epoch, producer.producer_id) == (epoch, producer_id)
 
 
-@pytest.mark.parametrize(("code", "sent_anew"), [(44, True), (45, False), (10, False)])
-async def test_java_numbers_what_is_under_way_behind_a_refused_batch_anew(code: int, sent_anew: bool) -> None:
+@pytest.mark.parametrize(
+    ("name", "epoch", "sent_anew"),
+    [("java", 0, False), ("java", LAST, True), ("librdkafka", 0, True), ("librdkafka", LAST, True)],
+)
+def test_what_is_under_way_in_another_partition_is_sent_anew_where_it_is_numbered_anew(
+    name: str, epoch: int, sent_anew: bool
+) -> None:
+    producer = Producer(LIBRARIES[name], "app.1", "app", [], "owned", Ledger(), random.Random(0), lambda: 0)
+    producer.producer_id, producer.epoch = 7, epoch
+    batch = Batch([Sent("app.1", "owned", 1, 0, b"")], 0.0, 0, epoch, 7, attempts=1)
+    producer._lanes = {each: Lane(each, epoch=epoch) for each in (0, 1)}
+    producer._lanes[1].batches.append(batch)
+    producer._raise_epoch(producer._lanes[0])
+    assert batch.is_dragged == sent_anew
+
+
+@pytest.mark.parametrize(
+    ("refused", "code", "sent_anew"), [(0, 44, True), (0, 45, False), (0, 10, False), (1, 44, True), (1, 10, True)]
+)
+async def test_java_numbers_what_is_under_way_beside_a_refused_batch_anew(
+    refused: int, code: int, sent_anew: bool
+) -> None:
     producer = Producer(LIBRARIES["java"], "app.1", "app", [], "owned", Ledger(), random.Random(0), lambda: 0)
     producer.producer_id, producer._pumping = 7, {0: True}
-    first, second = (
-        Batch([Sent("app.1", "owned", 0, sequence, b"")], 0.0, sequence, 0, 7, attempts=1) for sequence in (0, 1)
-    )
+    batches = [Batch([Sent("app.1", "owned", 0, each, b"")], 0.0, each, 0, 7, attempts=1) for each in (0, 1)]
+    other = batches[1 - refused]
     lane = Lane(0)
-    lane.batches.extend((first, second))
-    producer._settle(lane, first, (0, 0), code, -1, "")
-    assert (second.epoch, second.is_dragged) == (1, sent_anew)
+    lane.batches.extend(batches)
+    producer._settle(lane, batches[refused], (refused, 0), code, -1, "")
+    assert (other.epoch, other.is_dragged) == (1, sent_anew)
 
 
 @pytest.mark.parametrize(
