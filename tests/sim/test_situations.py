@@ -22,9 +22,9 @@ Corner: TypeAlias = Callable[[random.Random, History], History]
 _SEED = 7011
 _PLAIN = replace(histories.MIXES["corners"], corners=0.0)
 _CORNERS: Final[dict[Corner, tuple[int, str]]] = {
-    corners._dropped_raise: (1, "raise meets a drop"), corners._ends_at_work: (0, "coordinator ends at work"),
+    corners._dropped_raise: (1, "raise meets a drop"), corners._ends_at_work: (1, "coordinator ends at work"),
     corners._failed_in_front: (0, "whole behind a failed one"), corners._ghost: (2, "meets its ghost"),
-    corners._given_up: (4, "given up in doubt"), corners._leaderless: (0, "record without leader"),
+    corners._given_up: (4, "given up in doubt"), corners._leaderless: (2, "record without leader"),
     corners._lost_ids: (0, "ids unknown"), corners._moved_in_silence: (2, "silent with a successor"),
     corners._queue_ends: (0, "ends in queue"), corners._refused_raise: (2, "raise refused"),
     corners._stops: (0, "stops before record"), corners._two_coordinators: (3, "two coordinators"),
