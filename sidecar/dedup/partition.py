@@ -154,12 +154,15 @@ class PartitionIds:
         is_purged = self.log_start > max(0, self.saved_up_to)  # the next node could not read on from the last snapshot
         return is_purged or is_urged or self.batches >= pace.batches or age >= pace.seconds
 
-    def goes_on(self, pace: Pace) -> bool:
+    def may_go_on(self, pace: Pace) -> bool:
         """Whether the end of the log has to be requested again, once in `pace.seconds`."""
-        now = time.monotonic()
-        if now - self._went_on_at <= pace.seconds:
+        return self.is_ready and time.monotonic() - self._went_on_at > pace.seconds
+
+    def goes_on(self, pace: Pace) -> bool:
+        """As `may_go_on`; notes that it is requested now."""
+        if not self.may_go_on(pace):
             return False
-        self._went_on_at = now
+        self._went_on_at = time.monotonic()
         return True
 
     def to_save(self, without: frozenset[bytes]) -> Saved:

@@ -274,10 +274,16 @@ class TopicIds:
                 if state.is_ready and state.marks.is_at_rest and covered == state.marks.covered:
                     state.marks.read_up_to(ends[state.partition], lambda _: False)
 
+    @property
+    def is_due(self) -> bool:
+        """Whether `save_due` has something to do."""
+        states, pace = self.partitions.values(), self.pace
+        return self.is_urged or any(each.may_go_on(pace) or each.is_due(pace, is_urged=False) for each in states)
+
     async def save_due(self) -> None:
         """Write the snapshots that are due."""
         states = list(self.partitions.values())
-        await self._advance([state for state in states if state.is_ready and state.goes_on(self.pace)])
+        await self._advance([state for state in states if state.goes_on(self.pace)])
         due = [state for state in states if state.is_due(self.pace, is_urged=self.is_urged)]
         for state in due:
             await self._snapshots.write(state)

@@ -13,6 +13,7 @@ from metadata.nodes import LiveNodes
 from metadata.ownership import Ownership
 from sidecar.changelog import MASTER_SLOT, Change, Kind
 from sidecar.cluster.resolver import TopicKind
+from sidecar.dedup.topic import TopicIds
 from sidecar.exclusive.environment import Environment
 from sidecar.exclusive.forgetting import Forgetting
 from sidecar.exclusive.partitions import PartitionedTopic, Topic
@@ -140,17 +141,32 @@ class GovernedTopics:
     # Sequence ids ---------------------------------------------------------------------------------------------------
 
     async def keep_ids(self) -> None:
-        """Write snapshots when they are due, and forget sessions that are gone, until cancelled."""
+        """Write snapshots when they are due, and forget sessions that are gone, until cancelled. No topic waits for the
+        snapshots of another one: its brokers may be silent.
+        """
         forgot_at = self.env.now()
-        while True:
-            await asyncio.sleep(_SNAPSHOTS_S)
-            is_time = self.env.now() - forgot_at > _FORGET_S
-            forgot_at = self.env.now() if is_time else forgot_at
-            for topic in list(self.topics.named.values()):
-                if topic.ids is not None and topic.serving:
+        saving = set[str]()
+
+        async def save(name: str, ids: TopicIds) -> None:
+            try:
+                await ids.save_due()
+            finally:
+                saving.discard(name)
+
+        async with asyncio.TaskGroup() as group:
+            while True:
+                await asyncio.sleep(_SNAPSHOTS_S)
+                is_time = self.env.now() - forgot_at > _FORGET_S
+                forgot_at = self.env.now() if is_time else forgot_at
+                for topic in list(self.topics.named.values()):
+                    ids = topic.ids
+                    if ids is None or not topic.serving:
+                        continue
                     if is_time:
-                        await topic.ids.forget_gone()
-                    await topic.ids.save_due()
+                        await ids.forget_gone()
+                    if topic.name not in saving and ids.is_due:
+                        saving.add(topic.name)
+                        group.create_task(save(topic.name, ids))
 
     # Upkeep -------------------------------------------------------------------------------------------------------
 

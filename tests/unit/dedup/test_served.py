@@ -925,3 +925,27 @@ async def test_a_topic_that_is_taken_over_again_is_protected_from_compaction_aga
     node.ids.protected_ms = LAG_MS
     await node.serve()
     assert node.ids.protected_ms == 0
+
+
+async def test_a_topic_has_nothing_to_save_until_a_snapshot_or_the_end_of_a_log_is_due(world: World) -> None:
+    node = await world.serving(1)
+    client = await node.client()
+    node.ids.pace = Pace(SNAPSHOT_S, 2)
+    await node.ids.save_due()
+    assert not node.ids.is_due
+    for number in (1, 2):
+        assert (await client.send(number)).error == 0
+        await world.kafka.pause(1.5)
+        assert node.ids.is_due is (number == 2), "so many batches"
+    await node.ids.save_due()
+    assert not node.ids.is_due
+    node.ids.urge()
+    assert node.ids.is_due
+    await node.ids.save_due()
+    assert not node.ids.is_due
+    await world.kafka.pause(SNAPSHOT_S - 3.5)
+    assert not node.ids.is_due
+    await world.kafka.pause(1)
+    assert node.ids.is_due, "markers may have come"
+    node.ids.of(0).is_ready = False
+    assert not node.ids.is_due

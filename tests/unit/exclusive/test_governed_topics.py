@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -29,6 +30,8 @@ from sidecar.protocol.session import Caller
 from sidecar.takeover.slots import SlotScope
 from sidecar.v1 import control_pb2 as control
 from sidecar.v1 import state_pb2 as records
+from tests.sim.host import Host
+from tests.sim.loop import SimLoop
 from tests.unit.exclusive.paper_cluster import GRACE_S, TOPIC, Client, Cluster, Node, PaperEnvironment, boot, cluster
 from tests.wait import wait_until
 
@@ -491,3 +494,56 @@ async def test_a_topic_is_let_go_only_by_the_node_that_may_serve_it() -> None:
         assert not later.topic(TOPIC).serving
         assert await governed._let_go(TOPIC), "it does not know yet that it may not"
         assert not await governed._let_go(TOPIC)
+
+
+class PaperIds:
+    """Sequence ids whose snapshots are due. `silent`: for so long nobody answers; `fails`: what is wrong with them."""
+
+    def __init__(self, silent: float = 0.0, fails: Exception | None = None) -> None:
+        self.silent, self.fails, self.is_due = silent, fails, True
+        self.begun = self.saved = self.forgot = 0
+
+    async def save_due(self) -> None:
+        self.begun += 1
+        if self.fails is not None:
+            raise self.fails
+        await asyncio.sleep(self.silent)
+        self.saved += 1
+
+    async def forget_gone(self) -> None:
+        self.forgot += 1
+
+
+async def keep_ids(seconds: float, *ids: PaperIds | None, serving: bool = True) -> None:
+    """Snapshots are kept for some virtual seconds."""
+    topics = {str(name): SimpleNamespace(name=str(name), ids=each, serving=serving) for name, each in enumerate(ids)}
+    now = asyncio.get_running_loop().time
+    governed: Any = SimpleNamespace(env=SimpleNamespace(now=now), topics=SimpleNamespace(named=topics))
+    with suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await GovernedTopics.keep_ids(governed)
+
+
+def on_paper(work: Coroutine[Any, Any, None]) -> None:
+    SimLoop().finish(work, Host("node"), 10_000)
+
+
+def test_no_topic_waits_for_the_snapshots_of_one_whose_broker_is_silent() -> None:
+    silent, other, quiet, passive = PaperIds(30.0), PaperIds(), PaperIds(), PaperIds()
+    quiet.is_due = False
+    on_paper(keep_ids(10.2, silent, other, quiet, None))
+    assert (silent.begun, silent.saved, other.saved, quiet.begun) == (1, 0, 20, 0)
+    on_paper(keep_ids(10.2, passive, serving=False))
+    assert passive.begun == 0
+
+
+def test_sessions_that_are_gone_are_forgotten_once_a_minute() -> None:
+    ids = PaperIds()
+    on_paper(keep_ids(130.2, ids))
+    assert ids.forgot == 2
+
+
+def test_snapshots_that_fail_without_a_reason_that_is_known_end_the_loop() -> None:
+    """So that it is reported, and the node is not ready if that happens again and again."""
+    with pytest.raises(ExceptionGroup, match="unhandled"):
+        on_paper(keep_ids(10.0, PaperIds(fails=ValueError("no"))))
