@@ -207,8 +207,9 @@ def _ownership(policy: Policy) -> tuple[str, bool]:
 
 
 def lost(evidence: Evidence) -> Iterator[str]:
-    """What was acknowledged is in the log; of a duplicate, the record with its id is, unless its application heard
-    that it failed, and went on with higher ids.
+    """What was acknowledged is in the log; of a duplicate, the record with its id is. Ids of a name rise in a log, so
+    there are two exceptions. Its application heard that it failed, and went on with higher ids. Or it sends again what
+    a deleted topic had, and higher ids are in the new one.
     """
     present, former = _ids(evidence), _former_ids(evidence)
     ids = present | _given_up(evidence, present | former)
@@ -217,8 +218,8 @@ def lost(evidence: Evidence) -> Iterator[str]:
             continue
         may_repeat = evidence.policies.ever(sent.topic, sent.sent_at, sent.told_at, _ids_count)
         of_former = sent.sent_at <= evidence.renewed.get(sent.topic, math.inf)
-        reasons = ids | former if of_former else ids
-        if may_repeat and (sent.topic, sent.partition, sent.name, sent.sequence_id) in reasons:
+        sent_id = sent.topic, sent.partition, sent.name, sent.sequence_id
+        if may_repeat and (sent_id in ids or (sent_id in former and (of_former or _is_passed(evidence, sent)))):
             continue
         told = f"told at {sent.told_at - evidence.began:.3f}"
         yield f"acknowledged and lost: {_where(sent)}, offset {sent.offset}, {told}"
@@ -568,6 +569,18 @@ def _former_ids(evidence: Evidence) -> set[tuple[str, int, str, int | None]]:
         for sent in evidence.ledger.sent
         if sent.sequence_id is not None and evidence.is_gone(sent)
     }
+
+
+def _is_passed(evidence: Evidence, sent: Sent) -> bool:
+    """Whether the present topic had a higher id of its producer name when it was acknowledged."""
+    lane = sent.topic, sent.partition, sent.name
+    return sent.sequence_id is not None and any(
+        (other.topic, other.partition, other.name) == lane
+        and other.sequence_id is not None
+        and other.sequence_id > sent.sequence_id
+        and any(record.at <= sent.told_at for record in evidence.copies(other))
+        for other in evidence.ledger.sent
+    )
 
 
 def _is_free(evidence: Evidence, ownership: OwnershipRecord, record: Record) -> bool:

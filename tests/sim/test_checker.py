@@ -104,6 +104,21 @@ def test_a_record_of_a_deleted_topic_is_no_reason_once_the_new_one_is_served(sen
     assert len(only(checker.lost, bad)) == wrong
 
 
+@pytest.mark.parametrize(
+    ("value", "at", "told_at", "wrong"), [("a3", 3.5, 4.0, 0), ("a3", 5.0, 4.0, 1), ("b3", 3.5, 4.0, 1)]
+)
+def test_what_a_deleted_topic_had_is_a_duplicate_once_the_new_one_has_a_higher_id_of_that_name(
+    value: str, at: float, told_at: float, wrong: int
+) -> None:
+    found = good()
+    del found.logs["t", 0][1]
+    found.gone["t", 0], found.renewed["t"] = {b"a1"}, 2.0
+    found.ledger.sent[4] = replace(found.ledger.sent[4], sent_at=3.0, told_at=told_at)
+    found.ledger.sent.append(sent(value, 3, f"{value[0]}.2", delivered=True, offset=5, name=value[0], sequence_id=2))
+    found.logs["t", 0].append(record(5, value, at=at))
+    assert len(only(checker.lost, found)) == wrong
+
+
 def test_a_session_that_was_told_what_is_not_so_answers_for_itself_alone() -> None:
     bad = good()
     bad.policies = applied(NONE)
