@@ -209,17 +209,17 @@ def _ownership(policy: Policy) -> tuple[str, bool]:
 def lost(evidence: Evidence) -> Iterator[str]:
     """What was acknowledged is in the log; of a duplicate, the record with its id is. Ids of a name rise in a log, so
     there are two exceptions. Its application heard that it failed, and went on with higher ids. Or it sends again what
-    a deleted topic had, and higher ids are in the new one.
+    a deleted topic had. Once a new topic is served, both need a higher id in that one.
     """
     present, former = _ids(evidence), _former_ids(evidence)
-    ids = present | _given_up(evidence, present | former)
+    outdone = former | _given_up(evidence, present | former)
     for sent in evidence.ledger.sent:
         if not sent.delivered or evidence.places(sent) or evidence.is_gone(sent) or evidence.is_troubled(sent):
             continue
         may_repeat = evidence.policies.ever(sent.topic, sent.sent_at, sent.told_at, _ids_count)
         of_former = sent.sent_at <= evidence.renewed.get(sent.topic, math.inf)
         sent_id = sent.topic, sent.partition, sent.name, sent.sequence_id
-        if may_repeat and (sent_id in ids or (sent_id in former and (of_former or _is_passed(evidence, sent)))):
+        if may_repeat and (sent_id in present or (sent_id in outdone and (of_former or _is_passed(evidence, sent)))):
             continue
         told = f"told at {sent.told_at - evidence.began:.3f}"
         yield f"acknowledged and lost: {_where(sent)}, offset {sent.offset}, {told}"

@@ -119,6 +119,16 @@ def test_what_a_deleted_topic_had_is_a_duplicate_once_the_new_one_has_a_higher_i
     assert len(only(checker.lost, found)) == wrong
 
 
+@pytest.mark.parametrize(("sent_at", "wrong"), [(1.0, 0), (3.0, 1)])
+def test_what_failed_below_an_id_of_a_deleted_topic_is_no_duplicate_in_the_new_one(sent_at: float, wrong: int) -> None:
+    found = good()
+    del found.logs["t", 0][:2]
+    found.gone["t", 0], found.renewed["t"] = {b"a1"}, 2.0
+    found.ledger.sent[0] = replace(found.ledger.sent[0], delivered=False, code=5, offset=-1)
+    found.ledger.sent[4] = replace(found.ledger.sent[4], sequence_id=0, sent_at=sent_at, told_at=4.0)
+    assert len(only(checker.lost, found)) == wrong
+
+
 def test_a_session_that_was_told_what_is_not_so_answers_for_itself_alone() -> None:
     bad = good()
     bad.policies = applied(NONE)
