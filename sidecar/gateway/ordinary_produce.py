@@ -39,6 +39,10 @@ _IN_THE_LOG: Final = frozenset({ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUM
 _MOST_EXPECTED: Final = 10_000
 """The most partitions of one client with batches to be sent again, 4 MB. If there are more, the node closes the
 client's connection: then the client sends all its batches again."""
+MOST_ROUTES: Final = 2_000
+"""The most partitions whose routes are kept for one client, 0.6 MB if each is of another topic. A client that writes to
+more of them in turn has its requests looked at one by one more often.
+"""
 
 
 def refusal(part: ProducePart, code: int, message: str | None = None) -> ProduceResult:
@@ -246,7 +250,7 @@ class UsualProduce:
     cases nothing is taken, and each request is handled by itself.
     """
 
-    __slots__ = ("_client", "_identity", "_node", "_routes", "_seen", "_to", "_version")
+    __slots__ = ("_client", "_identity", "_kept", "_node", "_routes", "_seen", "_to", "_version")
 
     def __init__(self, client: Client, identity: ClientIdentity, version: int, node: OrdinaryProduce) -> None:
         self._client = client
@@ -258,21 +262,28 @@ class UsualProduce:
         """By broker; each is one object, by which partitions of one broker are recognised."""
         self._routes: usual_produce.Routes = {}
         """Where requests for these partitions went, under version `_seen` of the view."""
+        self._kept = 0
+        """The number of partitions in `_routes`, at most `MOST_ROUTES`."""
 
     def is_of(self, identity: ClientIdentity, version: int) -> bool:
         """Whether it takes requests of this client id and version."""
         return identity is self._identity and version == self._version
 
     def note(self, parts: list[ProducePart], leader: int, connection: UpstreamConnection) -> None:
-        """A request for these partitions was passed on."""
-        if self._seen != self._node.view.version:
+        """A request for these partitions was passed on; one for more of them than a turn handles is never usual."""
+        if len(parts) > min(BOUNDS.turn, MOST_ROUTES):
+            return
+        if self._seen != self._node.view.version or self._kept + len(parts) > MOST_ROUTES:
             self._seen = self._node.view.version
+            self._kept = 0
             self._routes.clear()
         route = self._to.get(leader)
         if route is None or route.connection is not connection:
             route = self._to[leader] = Route(leader, connection)
         for part in parts:
-            self._routes.setdefault(part.topic, {})[part.partition] = route
+            of_topic = self._routes.setdefault(part.topic, {})
+            self._kept += part.partition not in of_topic
+            of_topic[part.partition] = route
 
     def take(self, framer: Framer, most: int) -> int:
         """See `Usual`."""

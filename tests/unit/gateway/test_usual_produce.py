@@ -7,9 +7,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any
+from unittest.mock import ANY
 
 import pytest
 
+from sidecar.gateway import ordinary_produce
 from sidecar.gateway.client import ClientLogin
 from sidecar.gateway.gaps import Place
 from sidecar.gateway.ordinary_produce import UsualProduce
@@ -324,6 +326,29 @@ def test_requests_of_many_partitions_leave_others_their_turn(taken: Taken, monke
         cut = TURN.cut
         await row(client, *[both] * 6)
         assert (taken, TURN.cut - cut) == ([3], 1)
+
+    play(story)
+
+
+def test_the_routes_that_a_client_makes_the_node_keep_are_bounded(
+    taken: Taken, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ordinary_produce, "MOST_ROUTES", 2)
+
+    async def story(setup: Setup) -> None:
+        client = await setup.client()
+        others: Parts = [("others", 0, batch(3))]
+        for each in (ONE, OTHER, ONE, OTHER):
+            await row(client, each)
+        assert taken == [1, 1]
+        await row(client, others)
+        assert client.state.connection.usual._routes.keys() == {b"others"}
+        assert await row(client, ONE) == [[("orders", 0, 0)]]
+        await row(client, ONE, others)
+        assert taken == [1, 1, 2]
+        monkeypatch.setattr(BOUNDS, "turn", 1)
+        await row(client, [("orders", 0, batch(1)), ("orders", 2, batch(2))])
+        assert client.state.connection.usual._routes == {b"others": {0: ANY}, b"orders": {0: ANY}}
 
     play(story)
 
