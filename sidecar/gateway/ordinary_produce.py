@@ -45,6 +45,12 @@ more of them in turn has its requests looked at one by one more often.
 """
 
 
+def bound_expected(client: Client) -> None:
+    """Close the connection of a client that has to send too many batches again."""
+    if len(client.ordinary.expected) > _MOST_EXPECTED:
+        client.connection.close()
+
+
 def refusal(part: ProducePart, code: int, message: str | None = None) -> ProduceResult:
     """The answer for a partition that is refused."""
     return ProduceResult(part.topic, part.partition, code, message=message)
@@ -84,6 +90,7 @@ class SentBatches:
                 ordinary.appended(part.topic, part.partition, kept)
         if stale:
             self._node.upstream.refresh_soon(stale)
+            bound_expected(self._client)
         return results, throttle_ms
 
     def _note_lost(self) -> None:
@@ -91,6 +98,7 @@ class SentBatches:
         self._node.upstream.refresh_soon({part.topic for part in self.parts})
         for part, kept in zip(self.parts, self._kept, strict=True):
             self._client.ordinary.lost(part.topic, part.partition, kept)
+        bound_expected(self._client)
 
     def answer_lost(self, error: UpstreamLostError) -> None:
         """A request that was sent may have been appended; one that was not sent was not appended."""
@@ -182,10 +190,8 @@ class SplitProduce(Exchange):
         to wait for it.
         """
         if code in AGAIN:
-            expected = self.client.ordinary
-            expected.lost(part.topic, part.partition, signature(frame.buffer, part.start, part.end))
-            if len(expected.expected) > _MOST_EXPECTED:
-                self.client.connection.close()
+            self.client.ordinary.lost(part.topic, part.partition, signature(frame.buffer, part.start, part.end))
+            bound_expected(self.client)
         self.settle(refusal(part, code, message))
 
 
@@ -390,6 +396,7 @@ class OrdinaryProduce:
             for part, place in self.overtaking(client, frame, fields):
                 client.ordinary.expects(part.topic, part.partition, place)
                 found.add(part[:2])
+            bound_expected(client)
         return found
 
     def pass_whole(self, client: Client, request: Request, fields: ProduceRequest, leader: int) -> None:

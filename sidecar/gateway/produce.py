@@ -35,7 +35,14 @@ from sidecar.gateway import asking
 from sidecar.gateway.client import Client
 from sidecar.gateway.gaps import Buffer, Place, signature
 from sidecar.gateway.leader_hints import LeaderHints
-from sidecar.gateway.ordinary_produce import AGAIN, OrdinaryProduce, SplitProduce, behind_lost, refusal
+from sidecar.gateway.ordinary_produce import (
+    AGAIN,
+    OrdinaryProduce,
+    SplitProduce,
+    behind_lost,
+    bound_expected,
+    refusal,
+)
 from sidecar.gateway.plan import GOVERNED, Fact, Facts, Missing, Rule, Verdict, only_verdict, plan
 from sidecar.gateway.shadow_rules import ShadowRule
 from sidecar.gateway.write_rights import denied_topics, refused_transaction
@@ -114,12 +121,14 @@ class MergedProduce(SplitProduce):
         """Record the outcome of a batch for a governed topic that was appended by `_append`."""
         if result.error in AGAIN:
             self.client.ordinary.lost(part.topic, part.partition, kept)
+            bound_expected(self.client)
         self.settle_checked(result)
 
     def settle_outcome(self, part: ProducePart, numbers: Numbers, outcome: Outcome) -> None:
         """Record the outcome of a batch for a governed topic in a request that was appended whole."""
         if outcome.error in AGAIN and numbers.producer_id >= 0:
             self.client.ordinary.expects(part.topic, part.partition, Place(*numbers[:3]))
+            bound_expected(self.client)
         self.settle_checked(new_tuple(ProduceResult, (part.topic, part.partition, *outcome, ())))
 
     def settle_checked(self, result: ProduceResult) -> None:

@@ -14,22 +14,25 @@ import pytest
 from sidecar.changelog.records import RawRecord, build_batch
 from sidecar.cluster.resolver import ANONYMOUS, NameResolver
 from sidecar.cluster.view import ClusterView
+from sidecar.forwarder.outcome import Outcome
 from sidecar.gateway.gaps import OrdinaryBatches
 from sidecar.gateway.ordinary_produce import OrdinaryProduce, PartReply, PassedProduce, behind_lost, signatures
 from sidecar.gateway.plan import Facts
 from sidecar.gateway.produce import MergedProduce, ProduceApi
 from sidecar.network.framing import Frame
 from sidecar.network.request import Exchange, Request
+from sidecar.network.upstream import UpstreamLostError
+from sidecar.protocol.batch import Numbers
 from sidecar.protocol.errors import ErrorCode
-from sidecar.protocol.ids import ProducerEpoch, ProducerId, Stamp
+from sidecar.protocol.ids import ClientSequence, ProducerEpoch, ProducerId, Stamp
 from sidecar.protocol.limits import BOUNDS
 from sidecar.protocol.metadata import Broker, ClusterState, PartitionState, TopicState
 from sidecar.protocol.primitives import at_once
-from sidecar.protocol.produce import ProducePart, ProduceRequest
+from sidecar.protocol.produce import ProducePart, ProduceRequest, ProduceResult, encode_answer
 from sidecar.protocol.topic_ids import stand_in
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    from collections.abc import Callable, Generator
 
 TOPIC = b"orders"
 
@@ -196,6 +199,60 @@ def test_a_client_has_only_so_many_partitions_to_send_again(sending: Sending, mo
         sending.refuses(0, ErrorCode.LEADER_NOT_AVAILABLE, topic)
     assert not sending.client.connection.closed
     sending.refuses(0, ErrorCode.LEADER_NOT_AVAILABLE, b"c")
+    assert sending.client.connection.closed
+
+
+def _loses_a_broker(sending: Sending) -> None:
+    sending.sends_whole(0, 0).answer_lost(UpstreamLostError("lost", sent=True))
+
+
+def _loses_a_broker_of_some(sending: Sending) -> None:
+    for reply in sending.sends_parts(0, 0).replies:
+        reply.answer_lost(UpstreamLostError("lost", sent=True))
+
+
+def _asks_a_former_leader(sending: Sending) -> None:
+    stale = [ProduceResult(TOPIC, index, ErrorCode.NOT_LEADER_OR_FOLLOWER) for index in (0, 1)]
+    answer = bytearray(encode_answer(1, 8, stale))
+    sending.client.connection.forward_now = lambda *_: True
+    sending.sends_whole(0, 0).answer_received(Frame(answer, 0, len(answer), True))
+
+
+def _overtakes(sending: Sending) -> None:
+    sending.sends_whole(0, 0)
+    sending.leads({0: 2, 1: 2}, epoch=1)
+    assert sending.waits(1, 1) == [0, 1]
+
+
+def _writes_to_governed_topics(sending: Sending) -> None:
+    request, fields = sending.asks(0, 0)
+    merge = MergedProduce(cast(Any, sending.client), request, cast(Any, sending.hints), fields)
+    sending.pending.append(merge)
+    for part, kept in zip(fields.parts, signatures(request.frame.buffer, fields.parts), strict=True):
+        merge.settle_governed(part, kept, ProduceResult(*part[:2], ErrorCode.REQUEST_TIMED_OUT))
+
+
+def _writes_whole_requests_to_governed_topics(sending: Sending) -> None:
+    request, fields = sending.asks(0, 0)
+    merge = MergedProduce(cast(Any, sending.client), request, cast(Any, sending.hints), fields)
+    sending.pending.append(merge)
+    for part in fields.parts:
+        merge.settle_outcome(part, Numbers(7, 0, ClientSequence(0), 1, 0), Outcome(ErrorCode.REQUEST_TIMED_OUT))
+
+
+@pytest.mark.parametrize(
+    "lose",
+    [
+        _loses_a_broker, _loses_a_broker_of_some, _asks_a_former_leader, _overtakes, _writes_to_governed_topics,
+        _writes_whole_requests_to_governed_topics,
+    ],
+)  # fmt: skip
+def test_however_its_batches_were_lost(
+    sending: Sending, lose: Callable[[Sending], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sidecar.gateway.ordinary_produce._MOST_EXPECTED", 1)
+    lose(sending)
+    assert len(sending.client.ordinary.expected) == 2
     assert sending.client.connection.closed
 
 
