@@ -61,9 +61,9 @@ def test_an_answer_is_read_as_a_broker_writes_it(version: int) -> None:
 
 EDITS = {
     "an id that nobody has": Edit(
-        "sidecar/gateway/asking.py",
-        "KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)",
-        "KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)",
+        "sidecar/gateway/plan.py",
+        "REFUSED[ErrorCode.UNKNOWN_TOPIC_ID]",
+        "REFUSED[ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]",
     ),
     "what is committed": Edit(
         "sidecar/gateway/whole_fetch.py",
