@@ -66,7 +66,7 @@ _NOTES: Final = {
 
 
 _MANY: Final = 10
-"""So many commands take an option that it is described once."""
+"""An option of at least this number of commands is described once, before all commands."""
 
 
 def page() -> str:

@@ -46,9 +46,9 @@ async def protect_ids(upstream: KafkaUpstream, topics: Iterable[Topic], hooks: O
     Kafka refuses to raise it, snapshots are due every second. Raises `UpstreamError`.
     """
     with_ids = {topic.name: topic for topic in topics if topic.ids is not None}
-    found = await read_cleaning(upstream, list(with_ids)) if with_ids else {}
+    settings = await read_cleaning(upstream, list(with_ids)) if with_ids else {}
     for name, topic in with_ids.items():
-        least, ids, cleaning = needed(topic.upkeep.terms), topic.ids, found.get(name)
+        least, ids, cleaning = needed(topic.upkeep.terms), topic.ids, settings.get(name)
         if ids is None:
             continue
         if cleaning is not None:
@@ -83,16 +83,17 @@ async def raise_lags(upstream: KafkaUpstream, topics: Sequence[str], hooks: Owne
     """
     if not topics:
         return []
-    found = await _raise_lags(upstream, dict.fromkeys(topics, LAG_MS), hooks)
+    done = await _raise_lags(upstream, dict.fromkeys(topics, LAG_MS), hooks)
     least = {name: needed(terms) for name, terms in (await read_keep_alives(upstream, topics)).items()}
-    found |= await _raise_lags(upstream, {name: each for name, each in least.items() if each > LAG_MS}, hooks)
-    return list(found.values())
+    done |= await _raise_lags(upstream, {name: lag_ms for name, lag_ms in least.items() if lag_ms > LAG_MS}, hooks)
+    return list(done.values())
 
 
 async def _raise_lags(upstream: KafkaUpstream, least: Mapping[str, int], hooks: OwnershipReports) -> dict[str, str]:
-    found: dict[str, str] = {}
+    """Returns, by topic, what was done, or could not be."""
+    outcomes: dict[str, str] = {}
     for name, cleaning in (await read_cleaning(upstream, list(least))).items():
         if cleaning.lacks_lag(least[name]):
             done = f"{name} is compacted: its {LAG} was raised from {cleaning.lag_ms} to {least[name]}"
-            found[name] = await _raise_lag(upstream, name, cleaning, least[name], hooks) or done
-    return found
+            outcomes[name] = await _raise_lag(upstream, name, cleaning, least[name], hooks) or done
+    return outcomes

@@ -226,11 +226,11 @@ def usual_produces(
     cdef const char* id_bytes = client_id
     cdef object fields, route
     cdef list parts
-    cdef list found = []
+    cdef list usual = []
     PyObject_GetBuffer(buffer, &view, PyBUF_SIMPLE)
     try:
         if at < 0 or end > view.len:
-            return found
+            return usual
         data = <const unsigned char*>view.buf
         while frames > 0 and elements >= 0 and end - at >= HEAD_BYTES + id_size:
             size = <Py_ssize_t>_i32(data + at) + 4
@@ -256,50 +256,50 @@ def usual_produces(
             route = _route_of_all(parts, routes) if len(parts) <= most else None
             if route is None:
                 break
-            found.append((at, at + size, _i32(data + at + 8), route, parts, fields[4], _signatures(data, parts)))
+            usual.append((at, at + size, _i32(data + at + 8), route, parts, fields[4], _signatures(data, parts)))
             if len(parts) > 1:
                 elements -= len(parts)
             frames -= 1
             at += size
     finally:
         PyBuffer_Release(&view)
-    return found
+    return usual
 
 
 cdef object _route_of_all(list parts, dict routes):
     """The route of all partitions; None where there are several, where one is not known, has no batch, or is named
     twice.
     """
-    cdef object found = None
+    cdef object common = None
     cdef object route
     cdef object of_topic
-    cdef object each
-    for each in parts:
-        of_topic = routes.get(each[0])
-        if of_topic is None or each[2] == each[3]:
+    cdef object part
+    for part in parts:
+        of_topic = routes.get(part[0])
+        if of_topic is None or part[2] == part[3]:
             return None
-        route = (<dict?>of_topic).get(each[1])
-        if route is None or (found is not None and route is not found):
+        route = (<dict?>of_topic).get(part[1])
+        if route is None or (common is not None and route is not common):
             return None
-        found = route
-    if len(parts) > 1 and len({(each[0], each[1]) for each in parts}) != len(parts):
+        common = route
+    if len(parts) > 1 and len({(part[0], part[1]) for part in parts}) != len(parts):
         return None
-    return found
+    return common
 
 
 cdef list _signatures(const unsigned char* data, list parts):
     """As `sidecar.gateway.gaps.signature`, of each batch."""
-    cdef list found = []
-    cdef object each
+    cdef list kept = []
+    cdef object part
     cdef Py_ssize_t start, stop
-    for each in parts:
-        start = each[2]
-        stop = each[3]
+    for part in parts:
+        start = part[2]
+        stop = part[3]
         if stop > start + COUNT_AT:
             stop = start + COUNT_AT
         start += MAGIC_AT
-        found.append(PyBytes_FromStringAndSize(<const char*>data + start, stop - start) if stop > start else b"")
-    return found
+        kept.append(PyBytes_FromStringAndSize(<const char*>data + start, stop - start) if stop > start else b"")
+    return kept
 
 
 def acknowledged(object buffer, Py_ssize_t at, Py_ssize_t end, object replies, object exchanges, object kind):
@@ -310,11 +310,11 @@ def acknowledged(object buffer, Py_ssize_t at, Py_ssize_t end, object replies, o
     cdef Py_ssize_t index = 0
     cdef Py_ssize_t most = min(len(replies), len(exchanges))
     cdef object reply
-    cdef list found = []
+    cdef list sizes = []
     PyObject_GetBuffer(buffer, &view, PyBUF_SIMPLE)
     try:
         if at < 0 or end > view.len:
-            return found
+            return sizes
         data = <const unsigned char*>view.buf
         while index < most and end - at >= 8:
             size = <Py_ssize_t>_i32(data + at) + 4
@@ -328,12 +328,12 @@ def acknowledged(object buffer, Py_ssize_t at, Py_ssize_t end, object replies, o
                 or not _read_appended(data, at, at + size, reply.version, len(reply.parts), None)
             ):
                 break
-            found.append(size)
+            sizes.append(size)
             index += 1
             at += size
     finally:
         PyBuffer_Release(&view)
-    return found
+    return sizes
 
 
 cdef inline Py_ssize_t _varint_bytes(Py_ssize_t value) noexcept nogil:
